@@ -16,7 +16,6 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -123,13 +122,7 @@ func (m anyModel) params(t *testing.T) params.Params {
 		name string
 		n    int
 	}{{"train-00000-of-00002", 61}, {"train-00001-of-00002", 60}, {"dev-00000-of-00001", 50}} {
-		records.WriteFile(t, filepath.Join(p.Data.Dir, file.name+".tfrecord"), file.n, func(int) []byte {
-			record, err := tfrecord.AppendExample(nil, m.record(r)...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return record
-		})
+		writeExamples(t, filepath.Join(p.Data.Dir, file.name+".tfrecord"), file.n, func(int) []tfrecord.Feature { return m.record(r) })
 	}
 	p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Eval.BatchSize = 16, 60, 4, 12, 16
 	p.Checkpoint.Interval, p.Optimizer.LearningRate, p.Optimizer.Schedule = 8, 0.1, "constant"
@@ -238,15 +231,7 @@ func checkAnswered(t *testing.T, model string, row evaluation.Row) {
 func answersAlone(t *testing.T, run string) {
 	t.Helper()
 	answers := func(setting string) (all []string) {
-		r, err := OpenRun(t.Context(), run, []string{setting}, quiet())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		if _, err := r.Load(t.Context(), params.Latest); err != nil {
-			t.Fatal(err)
-		}
-		err = r.PredictSplit(t.Context(), "dev", func(a predict.Answer) error {
+		err := loaded(t, run, quiet(), setting).PredictSplit(t.Context(), "dev", func(a predict.Answer) error {
 			line, err := json.Marshal(predict.Object(a.Fields()))
 			all = append(all, string(line))
 			return err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
-	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -36,12 +34,7 @@ func TestAnyModelStopped(t *testing.T) {
 		t.Run(m.name, func(t *testing.T) {
 			p := m.params(t)
 			p.Train.Steps = 30
-			whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
-			mustTrain(t, p, whole)
-			stopAt(t, p, run, 7)
-			stopAt(t, p, run, 20) // the end of a loop, whose metrics are still due
-			mustTrain(t, p, run)
-			sameRuns(t, run, whole)
+			stoppedEndsAsAnother(t, p, 7, 20) // 20 ends a loop, whose metrics are still due
 		})
 	}
 }
@@ -103,22 +96,12 @@ func TestAnyModelDivided(t *testing.T) {
 func TestNotAdditive(t *testing.T) {
 	p := anyModelNamed("weather").params(t)
 	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
-	logged := func(p params.Params) string {
-		t.Helper()
-		var log strings.Builder
-		env := quiet()
-		env.Log = slog.New(slog.NewTextHandler(&log, nil))
-		if _, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), env); err != nil {
-			t.Fatal(err)
-		}
-		return log.String()
-	}
 	const warns = "the graph's results depend on how a batch is divided"
-	if log := logged(p); strings.Contains(log, warns) {
+	if log := trainedLog(t, p, t.TempDir()); strings.Contains(log, warns) {
 		t.Errorf("on one device: %s", log)
 	}
 	p.Strategy.Devices = "cpu:2"
-	if log := logged(p); !strings.Contains(log, warns) || !strings.Contains(log, "micro_batches=2 examples_per_micro_batch=8") {
+	if log := trainedLog(t, p, t.TempDir()); !strings.Contains(log, warns) || !strings.Contains(log, "micro_batches=2 examples_per_micro_batch=8") {
 		t.Errorf("on two devices: %s", log)
 	}
 	p.Strategy.Devices, p.Strategy.Workers, p.Strategy.Elastic = "", "127.0.0.1:1", true
@@ -132,20 +115,10 @@ func TestNotAdditive(t *testing.T) {
 // records before the graph is composed.
 func TestAnyModelErrors(t *testing.T) {
 	flowers := anyModelNamed("flowers")
-	write := func(p params.Params, file string, n int, record func(i int) []tfrecord.Feature) {
-		t.Helper()
-		records.WriteFile(t, filepath.Join(p.Data.Dir, file), n, func(i int) []byte {
-			data, err := tfrecord.AppendExample(nil, record(i)...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return data
-		})
-	}
 	instead := func(f tfrecord.Feature) func(p *params.Params) {
 		return func(p *params.Params) {
 			r := rand.New(rand.NewPCG(3, 4))
-			write(*p, "train-00001-of-00002.tfrecord", 5, func(int) []tfrecord.Feature {
+			writeExamples(t, filepath.Join(p.Data.Dir, "train-00001-of-00002.tfrecord"), 5, func(int) []tfrecord.Feature {
 				all := slices.DeleteFunc(flowers.record(r), func(g tfrecord.Feature) bool { return g.Name == f.Name })
 				if f.Kind == tfrecord.KindNone {
 					return all
@@ -284,16 +257,12 @@ func TestAnyModelDamaged(t *testing.T) {
 func TestAnyModelNotFinite(t *testing.T) {
 	p := anyModelNamed("weather").params(t)
 	r := rand.New(rand.NewPCG(5, 6))
-	records.WriteFile(t, filepath.Join(p.Data.Dir, "train-00001-of-00002.tfrecord"), 20, func(i int) []byte {
+	writeExamples(t, filepath.Join(p.Data.Dir, "train-00001-of-00002.tfrecord"), 20, func(i int) []tfrecord.Feature {
 		f := anyModelNamed("weather").record(r)
 		if i == 10 {
 			f[2] = tfrecord.FloatFeature("degrees", float32(math.NaN()))
 		}
-		data, err := tfrecord.AppendExample(nil, f...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return data
+		return f
 	})
 	p.Train.BatchSize = 4
 	_, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), quiet())

@@ -145,14 +145,8 @@ func readOnTPU(t *testing.T, run, at string) {
 	t.Helper()
 	read := func(settings ...string) (map[string]float64, []string) {
 		t.Helper()
-		r, err := OpenRun(t.Context(), run, settings, quiet())
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := loaded(t, run, quiet(), settings...)
 		defer r.Close()
-		if _, err := r.Load(t.Context(), params.Latest); err != nil {
-			t.Fatal(err)
-		}
 		out, err := r.Evaluate(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)

@@ -56,11 +56,7 @@ func TestSampling(t *testing.T) {
 	p := anyModelNamed("flowers").params(t)
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Best, p.Summary.Enabled = 12, params.NoEval, "", false
 	p.Checkpoint.Interval, p.Data.Sampling = 4, params.ByClass{Of: map[string]float64{"1": 1e6}}
-	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
-	mustTrain(t, p, whole)
-	stopAt(t, p, run, 5)
-	mustTrain(t, p, run)
-	sameRuns(t, run, whole)
+	run, _ := stoppedEndsAsAnother(t, p, 5)
 	_, set := opened(t, p)
 	b, err := set.Next(t.Context())
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/loop"
@@ -87,18 +86,14 @@ func TestInitFromRelativesOfBERT(t *testing.T) {
 			p.Graph, p.Data.Dir = familyExport(t, kind), t.TempDir()
 			examples := make([]text.Encoding, len(want.IDs))
 			write := func(name string) {
-				records.WriteFile(t, filepath.Join(p.Data.Dir, name), len(examples), func(i int) []byte {
+				writeExamples(t, filepath.Join(p.Data.Dir, name), len(examples), func(i int) []tfrecord.Feature {
 					examples[i].IDs = want.IDs[i]
 					ids := make([]int64, len(want.IDs[i]))
 					for j, id := range want.IDs[i] {
 						ids[j] = int64(id)
 					}
-					record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", ids...),
-						tfrecord.Int64Feature("segment_ids", make([]int64, len(ids))...), tfrecord.Int64Feature("label_ids", 0))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return record
+					return []tfrecord.Feature{tfrecord.Int64Feature("input_ids", ids...),
+						tfrecord.Int64Feature("segment_ids", make([]int64, len(ids))...), tfrecord.Int64Feature("label_ids", 0)}
 				})
 			}
 			write("train-00000-of-00001.tfrecord")

@@ -1,10 +1,8 @@
 package train
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math"
 	"path/filepath"
@@ -374,14 +372,9 @@ func TestFixedRowsAreAnnounced(t *testing.T) {
 		p := testParams(t)
 		p.Data.Rows, p.Data.RowExamples, p.Train.BatchSize, p.Train.Steps, p.Train.EvalInterval, p.Runtime.Lanes = c.rows, 5, c.batch, 1, params.NoEval, 1
 		p.Checkpoint.Best = ""
-		var log bytes.Buffer
-		env := quiet()
-		env.Log = slog.New(slog.NewTextHandler(&log, nil))
-		if _, err := Train(context.Background(), p, filepath.Join(t.TempDir(), "run"), env); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(log.String(), c.want) || !strings.Contains(log.String(), "padding_percent=") || !strings.Contains(log.String(), c.warn) || strings.Contains(log.String(), "level=WARN") != (c.warn != "") {
-			t.Errorf("%d rows: log is\n%s\nexpected %q and %q", c.rows, log.String(), c.want, c.warn)
+		log := trainedLog(t, p, t.TempDir())
+		if !strings.Contains(log, c.want) || !strings.Contains(log, "padding_percent=") || !strings.Contains(log, c.warn) || strings.Contains(log, "level=WARN") != (c.warn != "") {
+			t.Errorf("%d rows: log is\n%s\nexpected %q and %q", c.rows, log, c.want, c.warn)
 		}
 	}
 }

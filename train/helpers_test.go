@@ -9,6 +9,9 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/internal/testkit/records"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
@@ -31,6 +34,32 @@ func writeFile[T string | []byte](t testing.TB, path string, content T) {
 	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// writeExamples writes a file of n records.
+func writeExamples(t testing.TB, path string, n int, example func(i int) []tfrecord.Feature) {
+	t.Helper()
+	records.WriteFile(t, path, n, func(i int) []byte {
+		record, err := tfrecord.AppendExample(nil, example(i)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return record
+	})
+}
+
+// stoppedEndsAsAnother stops a run after some steps and continues it. It must end as one that was not
+// stopped, whose folder is returned as well.
+func stoppedEndsAsAnother(t *testing.T, p params.Params, at ...int64) (run, whole string) {
+	t.Helper()
+	run, whole = filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
+	mustTrain(t, p, whole)
+	for _, step := range at {
+		stopAt(t, p, run, step)
+	}
+	mustTrain(t, p, run)
+	sameRuns(t, run, whole)
+	return run, whole
 }
 
 func copyFolder(t testing.TB, to, from string) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -80,7 +79,7 @@ func TestNarrowPrecisionLearns(t *testing.T) {
 			}
 			log := new(strings.Builder)
 			env := Env{Out: log, Log: slog.New(slog.DiscardHandler)}
-			whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
+			whole := filepath.Join(t.TempDir(), "whole")
 			out, err := Train(context.Background(), p, whole, env)
 			if err != nil {
 				t.Fatal(err)
@@ -108,13 +107,7 @@ func TestNarrowPrecisionLearns(t *testing.T) {
 
 			// The steps of two epochs show whether a run that is stopped goes on with the same bits.
 			p.Train.Epochs = 2
-			whole = filepath.Join(t.TempDir(), "whole")
-			mustTrain(t, p, whole)
-			for _, at := range []int64{1, 8} {
-				stopAt(t, p, run, at)
-			}
-			mustTrain(t, p, run)
-			sameRuns(t, run, whole)
+			stoppedEndsAsAnother(t, p, 1, 8)
 		})
 	}
 }
@@ -293,11 +286,7 @@ func TestSlowWorkerIsRefused(t *testing.T) {
 	}
 
 	p.Runtime.AllowSlowPrecision = true
-	log := new(bytes.Buffer)
-	if _, err := Train(context.Background(), p, run, Env{Out: io.Discard, Log: slog.New(slog.NewTextHandler(log, nil))}); err != nil {
-		t.Fatal(err)
-	}
-	if said := log.String(); strings.Count(said, "TensorFlow emulates the precision") != 1 || !strings.Contains(said, "worker="+slow) {
+	if said := trainedLog(t, p, run); strings.Count(said, "TensorFlow emulates the precision") != 1 || !strings.Contains(said, "worker="+slow) {
 		t.Errorf("the log does not say that %s alone emulates it:\n%s", slow, said)
 	}
 

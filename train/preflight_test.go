@@ -13,7 +13,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/train/params"
-	"github.com/gorbit-ml/gorbit/train/predict"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -195,82 +194,16 @@ func TestUnlabelledSplitWithoutManifest(t *testing.T) {
 	p := testParams(t)
 	p.Data.Dir = t.TempDir()
 	records.Write(t, filepath.Join(p.Data.Dir, "train.tfrecord"), 1, 32)
-	record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", 11, 12), tfrecord.Int64Feature("segment_ids", 0, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := tfrecord.Create(filepath.Join(p.Data.Dir, "dev.tfrecord"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(w.Write(record), w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	writeExamples(t, filepath.Join(p.Data.Dir, "dev.tfrecord"), 1, func(int) []tfrecord.Feature {
+		return []tfrecord.Feature{tfrecord.Int64Feature("input_ids", 11, 12), tfrecord.Int64Feature("segment_ids", 0, 0)}
+	})
 	run := filepath.Join(t.TempDir(), "run")
-	_, err = Train(context.Background(), p, run, quiet())
+	_, err := Train(context.Background(), p, run, quiet())
 	if err == nil || !strings.Contains(err.Error(), "split dev") || !strings.Contains(err.Error(), "label") {
 		t.Errorf("got %v", err)
 	}
 	if prepare.Exists(run) {
 		t.Error("the run was begun")
-	}
-}
-
-// Vocabularies of one size and another order are told apart wherever two meet.
-func TestVocabulariesMeet(t *testing.T) {
-	p := testParams(t)
-	p.Data.Dir, p.Data.RowLength = describedData(t, whole), 0
-	p.Train.Steps, p.Train.EvalInterval = 2, params.NoEval
-	run := filepath.Join(t.TempDir(), "run")
-	mustTrain(t, p, run)
-	shuffled := describedData(t, whole)
-	writeVocab(t, filepath.Join(shuffled, runfolder.Vocab), 1)
-	sum, err := prepare.VocabSum(filepath.Join(shuffled, runfolder.Vocab))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := convert.ReadManifest(shuffled)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Vocab.SHA256 = sum
-	content, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	writeFile(t, filepath.Join(shuffled, convert.ManifestName), content)
-	refused := func(what string, err error) {
-		t.Helper()
-		if want := `token 5 is "w0" there and "w1" here`; err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, fault.Usage) {
-			t.Errorf("%s: got %v, want a usage error with %q", what, err, want)
-		}
-	}
-
-	on := p
-	on.Data.Dir, on.Train.Steps = shuffled, 4
-	_, err = Train(context.Background(), on, run, quiet())
-	refused("train on", err)
-	for _, init := range []string{run, filepath.Join(run, runfolder.Checkpoints), filepath.Join(run, runfolder.Checkpoints, "ckpt-2")} {
-		on.Init = init
-		_, err = Train(context.Background(), on, filepath.Join(t.TempDir(), "new"), quiet())
-		refused("init "+init, err)
-	}
-
-	r, err := OpenRun(context.Background(), run, []string{"data.dir=" + shuffled}, quiet())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if _, err := r.Load(context.Background(), "latest"); err != nil {
-		t.Fatal(err)
-	}
-	_, err = r.Evaluate(context.Background(), "")
-	refused("evaluate", err)
-	refused("predict a split", r.PredictSplit(context.Background(), "dev", func(predict.Answer) error { return nil }))
-	_, err = r.Tokenizer(filepath.Join(shuffled, runfolder.Vocab), nil)
-	refused("predict with --vocab", err)
-	if _, err := r.Tokenizer(filepath.Join(p.Data.Dir, runfolder.Vocab), nil); err != nil {
-		t.Errorf("the run's own vocabulary: %v", err)
 	}
 }
 

@@ -42,12 +42,7 @@ func TestQuestionsStopped(t *testing.T) {
 	p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, questions, fmt.Sprint(m.Vocab.Size)), "graph"), data
 	p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 4, 12, 2, 4, 2
 	p.Optimizer.LearningRate = 1e-2
-	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
-	mustTrain(t, p, whole)
-	stopAt(t, p, run, 3)
-	stopAt(t, p, run, 8) // the end of a loop, whose evaluation is still due
-	mustTrain(t, p, run)
-	sameRuns(t, run, whole)
+	run, _ := stoppedEndsAsAnother(t, p, 3, 8) // 8 ends a loop, whose evaluation is still due
 	found := evaluations(t, run)
 	if len(found) != 3 {
 		t.Fatalf("%d evaluations, expected 3", len(found))

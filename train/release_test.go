@@ -62,16 +62,12 @@ func inputs(t testing.TB, kind string) *dataset.Dataset {
 		records.Write(t, path, 1, 90)
 		config.Layout = packed.Config{VocabSize: records.VocabSize, NumLabels: 2, NumTypes: 2, RowLength: rowLength}
 	case "images":
-		records.WriteFile(t, path, 40, func(i int) []byte {
+		writeExamples(t, path, 40, func(i int) []tfrecord.Feature {
 			pixels := make([]byte, 64*64*3)
 			for j := range pixels {
 				pixels[j] = byte(i*31 + j)
 			}
-			record, err := tfrecord.AppendExample(nil, tfrecord.BytesFeature("image", pixels), tfrecord.Int64Feature("label", int64(i%3)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return record
+			return []tfrecord.Feature{tfrecord.BytesFeature("image", pixels), tfrecord.Int64Feature("label", int64(i%3))}
 		})
 		config.Layout = dense.Config{Features: []dataset.Spec{
 			{Name: "image", DType: dataset.Uint8, Shape: []int{64, 64, 3}}, {Name: "label", DType: dataset.Int32, Role: dataset.Label},

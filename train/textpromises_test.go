@@ -11,7 +11,6 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
-	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -68,13 +67,7 @@ func TestTextTasksKeepPromises(t *testing.T) {
 			p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, textTasks), task), t.TempDir()
 			for split, n := range map[string]int{"train": 40, "dev": 12} {
 				r := rand.New(rand.NewPCG(7, uint64(n)))
-				records.WriteFile(t, filepath.Join(p.Data.Dir, split+"-00000-of-00001.tfrecord"), n, func(int) []byte {
-					data, err := tfrecord.AppendExample(nil, textExample(task, r)...)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return data
-				})
+				writeExamples(t, filepath.Join(p.Data.Dir, split+"-00000-of-00001.tfrecord"), n, func(int) []tfrecord.Feature { return textExample(task, r) })
 			}
 			p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 8, 8, 2, 4, 2
 			p.Data.RowLength, p.Optimizer.LearningRate, p.Runtime.Lanes = 16, 1e-2, 1

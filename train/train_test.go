@@ -463,18 +463,10 @@ func TestErrors(t *testing.T) {
 		{"examples beyond the positions", func(p *params.Params) {
 			p.Data.Dir = t.TempDir()
 			for _, split := range []string{"train", "dev"} {
-				record, err := tfrecord.AppendExample(nil, tfrecord.Int64Feature("input_ids", make([]int64, rowLength+1)...),
-					tfrecord.Int64Feature("segment_ids", make([]int64, rowLength+1)...), tfrecord.Int64Feature("label_ids", 1))
-				if err != nil {
-					t.Fatal(err)
-				}
-				w, err := tfrecord.Create(filepath.Join(p.Data.Dir, split+"-00000-of-00001.tfrecord"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := errors.Join(w.Write(record), w.Close()); err != nil {
-					t.Fatal(err)
-				}
+				writeExamples(t, filepath.Join(p.Data.Dir, split+"-00000-of-00001.tfrecord"), 1, func(int) []tfrecord.Feature {
+					return []tfrecord.Feature{tfrecord.Int64Feature("input_ids", make([]int64, rowLength+1)...),
+						tfrecord.Int64Feature("segment_ids", make([]int64, rowLength+1)...), tfrecord.Int64Feature("label_ids", 1)}
+				})
 			}
 		}, "has 25 tokens, more than the row length of 24"},
 		{"truncated record", func(p *params.Params) { p.Data.Dir = damaged(func(b []byte) []byte { return b[:len(b)-3] }) }, "train-00000-of-00001.tfrecord"},
