@@ -48,14 +48,17 @@ func writeExamples(t testing.TB, path string, n int, example func(i int) []tfrec
 	})
 }
 
-// stoppedEndsAsAnother stops a run after some steps and continues it. It must end as one that was not
-// stopped, whose folder is returned as well.
+// stoppedEndsAsAnother stops a run after some steps, where it must save, and continues it. It must end as
+// one that was not stopped, whose folder is returned as well.
 func stoppedEndsAsAnother(t *testing.T, p params.Params, at ...int64) (run, whole string) {
 	t.Helper()
 	run, whole = filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
 	mustTrain(t, p, whole)
 	for _, step := range at {
 		stopAt(t, p, run, step)
+		if _, saved := final(t, run); saved != step {
+			t.Errorf("stopped at step %d, saved step %d", step, saved)
+		}
 	}
 	mustTrain(t, p, run)
 	sameRuns(t, run, whole)

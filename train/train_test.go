@@ -363,17 +363,7 @@ func (k killer) endsAsAnother(t *testing.T, when func(files []string, kills int)
 // TestStoppedRunEndsAsAnother cancels the context after some steps: the run saves
 // within a step and says that it was stopped.
 func TestStoppedRunEndsAsAnother(t *testing.T) {
-	p := testParams(t)
-	whole, run := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "run")
-	mustTrain(t, p, whole)
-	for _, at := range []int64{1, 8, 24} {
-		stopAt(t, p, run, at)
-		if _, step := final(t, run); step != at {
-			t.Errorf("stopped at step %d, saved step %d", at, step)
-		}
-	}
-	mustTrain(t, p, run)
-	sameRuns(t, run, whole)
+	stoppedEndsAsAnother(t, testParams(t), 1, 8, 24)
 }
 
 type stopper struct {
