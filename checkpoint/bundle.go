@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,7 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 
@@ -270,11 +271,8 @@ func (b *Bundle) stored() []Entry {
 
 // inFileOrder sorts entries by their positions in the data files.
 func inFileOrder(list []Entry) []Entry {
-	sort.Slice(list, func(i, j int) bool {
-		if list[i].Shard != list[j].Shard {
-			return list[i].Shard < list[j].Shard
-		}
-		return list[i].Offset < list[j].Offset
+	slices.SortFunc(list, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Offset, b.Offset))
 	})
 	return list
 }

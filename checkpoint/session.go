@@ -1,11 +1,12 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -125,8 +126,8 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 	}
 	// Sort names like the index, so that the bytes of a checkpoint do not depend on the
 	// order in which the caller lists its variables.
-	tensors = append([]NamedTensor(nil), tensors...)
-	sort.SliceStable(tensors, func(i, j int) bool { return tensors[i].Name < tensors[j].Name })
+	tensors = slices.Clone(tensors)
+	slices.SortStableFunc(tensors, func(a, b NamedTensor) int { return strings.Compare(a.Name, b.Name) })
 	names := make([]string, len(tensors))
 	for i, t := range tensors {
 		switch {
@@ -183,9 +184,7 @@ func writeBundle(ctx context.Context, prefix string, tensors []NamedTensor, opts
 // errors, because the caller already has one.
 func removeTempStates(prefix string) {
 	dir, base := filepath.Split(prefix)
-	if dir == "" {
-		dir = "."
-	}
+	dir = cmp.Or(dir, ".")
 	list, _ := vfs.ReadDir(dir)
 	for _, f := range list {
 		rest, ok := strings.CutPrefix(f.Name(), base+".")

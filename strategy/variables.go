@@ -3,8 +3,8 @@ package strategy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -46,11 +46,7 @@ func (m *Model) Read(ctx context.Context, names ...string) ([]*tf.Tensor, error)
 
 // Assign implements Strategy.
 func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error {
-	names := make([]string, 0, len(values))
-	for name := range values {
-		names = append(names, name)
-	}
-	sort.Strings(names)
+	names := slices.Sorted(maps.Keys(values))
 	fed := make(feedSet, len(values))
 	var targets []build.Ref
 	for _, name := range names {

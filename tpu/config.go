@@ -1,6 +1,7 @@
 package tpu
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net"
@@ -122,12 +123,7 @@ func targetOf(c Config) (target, error) {
 				return target{}, err
 			}
 			name, source = node.Name, envConfig
-			if project == "" {
-				project = node.Project
-			}
-			if zone == "" {
-				zone = node.Zone
-			}
+			project, zone = cmp.Or(project, node.Project), cmp.Or(zone, node.Zone)
 		}
 	}
 	if name == "" {

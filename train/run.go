@@ -239,9 +239,7 @@ func (r *Run) bestOrLatest() string {
 // controller returns a controller that only evaluates on a split; "" means the run's own. It calls each
 // with the results. summaries may be nil.
 func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, summaries runner.Summaries, each func(*evaluation.Evaluation) error) (*runner.Controller, error) {
-	if split == "" {
-		split = r.Params.Data.Eval
-	}
+	split = cmp.Or(split, r.Params.Data.Eval)
 	s := r.setup()
 	if r.on.Tpu != nil {
 		s.Cores = len(r.on.Runtime().Devices)

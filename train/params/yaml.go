@@ -2,6 +2,7 @@ package params
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -80,9 +81,9 @@ func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 			return &nodeError{node.Line, path, fmt.Errorf(format, args...)}
 		}
 		if node.Kind == yaml.ScalarNode && node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 && node.Value != "" {
-			return at("%s is %s, a text in quotes; expected %s, without quotes", nameOf(path), strconv.Quote(describe(node)), expected)
+			return at("%s is %s, a text in quotes; expected %s, without quotes", cmp.Or(path, "the file"), strconv.Quote(describe(node)), expected)
 		}
-		return at("%s is %s; expected %s", nameOf(path), describe(node), expected)
+		return at("%s is %s; expected %s", cmp.Or(path, "the file"), describe(node), expected)
 	}
 	switch {
 	case node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null":
@@ -204,13 +205,6 @@ func wholeNumber(node *yaml.Node) bool {
 		return err == nil && v == math.Trunc(v) && math.Abs(v) < 1<<63
 	}
 	return false
-}
-
-func nameOf(path string) string {
-	if path == "" {
-		return "the file"
-	}
-	return path
 }
 
 // describe returns a short description of a node for error messages.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,10 +220,7 @@ func (w *TableWriter) keep(b *strings.Builder, row tableRow) error {
 	if err := json.Unmarshal([]byte(row.object), &fields); err != nil {
 		return &LineError{Name: w.t.path, Line: int(row.line), Reason: err.Error()}
 	}
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
+	names := slices.Collect(maps.Keys(fields))
 	before := w.prefix
 	if err := w.name(names); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"image/png"
+	"maps"
 	"slices"
 	"strings"
 
@@ -132,11 +133,7 @@ func (r *runView) chosen() []*evaluation.Evaluation {
 
 func classesOf(e *evaluation.Evaluation) classView {
 	c := classView{Title: fmt.Sprintf("%s at step %s, %s examples", e.Split, count(e.Step), count(e.Examples)), Errors: e.Errors}
-	names := make([]string, 0, len(e.Metrics))
-	for name := range e.Metrics {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(e.Metrics))
 	for _, name := range names {
 		c.Metrics = append(c.Metrics, fact{name, value(e.Metrics[name])})
 	}

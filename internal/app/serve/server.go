@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -277,12 +278,7 @@ func (s *Server) model(name, version string) (*served, error) {
 }
 
 func (s *Server) names() []string {
-	var names []string
-	for name := range s.models {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
+	return slices.Sorted(maps.Keys(s.models))
 }
 
 // post answers POST /v1/models/NAME[/versions/N]:VERB.

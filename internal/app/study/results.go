@@ -173,7 +173,7 @@ func (r Results) WriteBest() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(r.Folder, BestFile)
-	return path, replace(path, content)
+	return path, runfolder.Replace(path, content)
 }
 
 // WriteBase writes the params of all trials to BaseFile, for their processes.
@@ -184,9 +184,5 @@ func WriteBase(folder, params string) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return replace(path, []byte(params))
-}
-
-func replace(path string, content []byte) error {
-	return vfs.ReplaceFile(path, path+".part", content)
+	return runfolder.Replace(path, []byte(params))
 }

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -59,7 +60,7 @@ func checkNode(n *yaml.Node, t reflect.Type, path string) error {
 	}
 	wrong := func(expected string) error {
 		is := map[yaml.Kind]string{yaml.MappingNode: "fields and their values", yaml.SequenceNode: "a list", yaml.ScalarNode: strconv.Quote(n.Value)}[n.Kind]
-		return fmt.Errorf("line %d: %s is %s, expected %s", n.Line, nameOf(path), is, expected)
+		return fmt.Errorf("line %d: %s is %s, expected %s", n.Line, cmp.Or(path, "the file"), is, expected)
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -109,7 +110,7 @@ func checkFields(n *yaml.Node, t reflect.Type, path string) error {
 		switch {
 		case !known:
 			last := len(names) - 1
-			return fmt.Errorf("line %d: %s has an unknown field %q, expected %s or %s", key.Line, nameOf(path), key.Value, strings.Join(names[:last], ", "), names[last])
+			return fmt.Errorf("line %d: %s has an unknown field %q, expected %s or %s", key.Line, cmp.Or(path, "the file"), key.Value, strings.Join(names[:last], ", "), names[last])
 		case slices.Contains(seen, key.Value):
 			return fmt.Errorf("line %d: %s is given twice", key.Line, at)
 		}
@@ -119,12 +120,4 @@ func checkFields(n *yaml.Node, t reflect.Type, path string) error {
 		}
 	}
 	return nil
-}
-
-// nameOf is what a field is called in errors.
-func nameOf(path string) string {
-	if path == "" {
-		return "the file"
-	}
-	return path
 }

@@ -24,6 +24,7 @@ package tfserver
 import "C"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,10 +119,7 @@ func (c Config) def() *cpb.ServerDef {
 	if c.GPUs != AllGPUs {
 		devices["GPU"] = int32(c.GPUs)
 	}
-	protocol := c.protocol
-	if protocol == "" {
-		protocol = "grpc"
-	}
+	protocol := cmp.Or(c.protocol, "grpc")
 	return &cpb.ServerDef{
 		Cluster:   &cpb.ClusterDef{Job: []*cpb.JobDef{{Name: Job, Tasks: tasks}}},
 		JobName:   Job,
