@@ -2,7 +2,6 @@ package convert
 
 import (
 	"bytes"
-	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/base/vfs/crashtest"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -463,22 +461,4 @@ func TestSchemaSame(t *testing.T) {
 			t.Errorf("the dev split has %d of 5000 records", n)
 		}
 	}
-}
-
-// TestSchemaCrashAnywhere crashes a conversion by a schema at every file operation.
-func TestSchemaCrashAnywhere(t *testing.T) {
-	dir := write(t, map[string]string{
-		"schema.yaml": "features: {x: {kind: number}, l: {kind: category, role: label}}",
-		"train.csv":   "x,l\n1,a\n2,b\n3,a\n",
-	})
-	crashtest.Survives(t, crashtest.Program{
-		Run: func(work string) error {
-			cfg := bySchema(dir, Config{Inputs: []Input{{Train, "train.csv"}}, Workers: 1, Shards: 2})
-			cfg.Out = filepath.Join(work, "data")
-			_, err := Run(context.Background(), cfg, quiet)
-			return err
-		},
-		Complete: func(err error) bool { return errors.As(err, new(*ExistsError)) },
-		Phase:    func(string) string { return "all" },
-	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -114,41 +113,14 @@ func (o *onTPU) near(t *testing.T, run string) {
 			}
 		}
 	}
-	for name, want := range o.want {
-		if len(got[name]) != len(want) {
-			t.Errorf("%s has %d bytes, on CPUs %d", name, len(got[name]), len(want))
-			continue
-		}
-		if strings.HasPrefix(name, "optimizer/iterations") {
-			if got[name] != want {
-				t.Errorf("%s is %q, on CPUs %q", name, got[name], want)
-			}
-			continue
-		}
-		for i := 0; i+4 <= len(want); i += 4 {
-			g := math.Float32frombits(binary.LittleEndian.Uint32([]byte(got[name][i:])))
-			w := math.Float32frombits(binary.LittleEndian.Uint32([]byte(want[i:])))
-			if !(math.Abs(float64(g-w)) <= most) {
-				t.Errorf("%s[%d] is %v, on CPUs %v", name, i/4, g, w)
-				break
-			}
-		}
-	}
+	nearTensors(t, got, o.want, most)
 }
 
 // same checks that two runs ended in the same bits.
 func (o *onTPU) same(t *testing.T, run, other string) {
 	t.Helper()
-	got, metrics := o.state(run, tpuSteps)
-	want, wantMetrics := o.state(other, tpuSteps)
-	for name, value := range want {
-		if got[name] != value {
-			t.Errorf("%s of %s differs from that of %s", name, run, other)
-		}
-	}
-	if metrics != wantMetrics {
-		t.Errorf("the metrics of %s are\n%sthose of %s\n%s", run, metrics, other, wantMetrics)
-	}
+	want, metrics := o.state(other, tpuSteps)
+	o.alike(t, run, tpuSteps, want, metrics)
 }
 
 func (o *onTPU) calls(t *testing.T) {

@@ -100,19 +100,9 @@ def test_gradients_take_less_memory():
 
 
 @pytest.mark.parametrize("recompute", ["none", "layers"])
-def test_the_contract_names_it(tmp_path, recompute):
+def test_the_contract_names_it(only_contract, tmp_path, recompute):
     size = tmp_path / "size.json"
-    size.write_text(
-        json.dumps(
-            {
-                "hidden_size": 16,
-                "num_hidden_layers": 1,
-                "num_attention_heads": 2,
-                "intermediate_size": 32,
-                "vocab_size": 20,
-            }
-        )
-    )
+    size.write_text(json.dumps(SMALL.description()))
     out = tmp_path / "graph"
     args = ["--config", str(size), "--out", str(out)]
     args += ["--recompute", recompute] if recompute != "none" else []
