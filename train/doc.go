@@ -27,10 +27,10 @@
 //
 // # Files
 //
-//	train           Train, and recovery from the loss of a worker
-//	attempt         one attempt: builds the loop and runs it
-//	training, past  the state before the first step, and the state left by earlier processes
-//	goback, again    Env.ResumeFrom and Env.Overwrite
-//	run, predict    evaluation of and prediction with a run folder
-//	env             input of the caller, with the params of package params
+//	train, attempt        Train, and one attempt of it, after which a lost worker may come back
+//	training, earlier     the state before the first step, and the state left by earlier processes
+//	resumefrom, overwrite Env.ResumeFrom and Env.Overwrite
+//	run, predict          evaluation of and prediction with a run folder
+//	drawbatch             the batch of any step as the model sees it
+//	env                   input of the caller, with the params of package params
 package train

@@ -141,7 +141,7 @@ func (t *training) atStart(ctx context.Context) error {
 	newest, err := t.manager.Newest()
 	switch {
 	case t.env.Overwrite:
-		return t.anew(ctx)
+		return t.overwrite(ctx)
 	case from == "" || from == params.Latest:
 		return nil
 	case went && err == nil:

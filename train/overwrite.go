@@ -16,13 +16,13 @@ import (
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// anew removes the run that is in the folder (Env.Overwrite), so that a new one begins there. What does
+// overwrite removes the run that is in the folder (Env.Overwrite), so that a new one begins there. What does
 // not belong to a run stays, as do the run's copy of the graph, which the new one may need or replaces,
 // and what was set aside.
 //
 // Checkpoints go first. A process that is killed among them leaves a run with fewer checkpoints, which
 // can be continued; one that is killed later leaves what a new run replaces.
-func (t *training) anew(ctx context.Context) error {
+func (t *training) overwrite(ctx context.Context) error {
 	checkpoints, err := t.manager.All()
 	if err != nil {
 		return err

@@ -156,7 +156,7 @@ func rewind(ctx context.Context, tr *training, overwrite bool) (err error) {
 	}
 	defer tr.manager.Close()
 	if overwrite {
-		return tr.anew(ctx)
+		return tr.overwrite(ctx)
 	}
 	return tr.goBack(ctx)
 }
