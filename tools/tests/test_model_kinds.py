@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import needs_narrow_products
 from keras import layers
 
 from gorbit_export import Feature, Model, Refusal, export, ops, restore
@@ -473,6 +474,7 @@ def test_adapted_layers_of_tf_keras():
     assert states == [f"model/normalization/{name}" for name in ("mean", "variance", "count")]
 
 
+@needs_narrow_products
 def test_mixed_precision_of_tf_keras():
     legacy = pytest.importorskip("tf_keras")
     legacy.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -532,6 +534,7 @@ def test_augmentation_of_tf_keras_follows_the_seed_and_adds_up():
     assert (made.additive, made.notes) == (True, [])
 
 
+@needs_narrow_products
 def test_mixed_precision_scales_the_loss():
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_float16")

@@ -1,23 +1,18 @@
 """Narrow compute dtypes: float32 variables and gradients, products in bfloat16 or float16."""
 
 import json
-import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import SMALL, batch, jitter, scalars, tensors
+from helpers import SMALL, batch, jitter, needs_narrow_products, scalars, tensors
 
 from gorbit_export import __main__ as command
 from gorbit_export import bert, export
 from gorbit_export.classifier import Classification
 from gorbit_export.optimizers import AdamW
 
-# With such a limit oneDNN cannot compute products of bf16, and TensorFlow ends the process.
-pytestmark = pytest.mark.skipif(
-    os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper().startswith("AVX2"),
-    reason="ONEDNN_MAX_CPU_ISA leaves no way to compute in bf16",
-)
+pytestmark = needs_narrow_products
 
 RATES = {"hidden_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.3}
 NARROW = {"bf16": tf.bfloat16, "fp16": tf.float16}
