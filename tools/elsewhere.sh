@@ -35,7 +35,7 @@ disturb() {
       skip='^(TestKernelsEqualStandardOps|TestOptimizers|TestXLA|TestKernelsLeaveNarrowAttention|TestTextModelLaws|TestMicroBatchesWithoutPadding)$' ;;
     one-lane) environment=(GOMAXPROCS=1) front=(taskset -c 0) python=yes ;;
     four-lanes) environment=(GOMAXPROCS=4) files='train strategy' change='s/runtime\.NumCPU\(\)/(4 + 0*&)/' ;;
-    other-seed) files=train/params change='s/(Name: "seed", Default: )42,/\143,/' ;;
+    other-seed) files=train/params change='s/(Name: "seed", Default: )42,/\14343,/' ;;
     haswell) front=(qemu-x86_64-static -cpu Haswell) packages=${PACKAGES:-$FAST} ;; # Intel without AVX-512
     epyc) front=(qemu-x86_64-static -cpu EPYC) packages=${PACKAGES:-$FAST} ;;       # AMD without AVX-512
     *) echo "there is no disturbance $1; expected some of ${ALL[*]}" >&2; exit 2 ;;

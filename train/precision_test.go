@@ -239,6 +239,7 @@ func TestImpossibleBF16IsRefused(t *testing.T) {
 		return
 	}
 	p.Strategy.Workers = ""
+	t.Setenv("TF_ENABLE_ONEDNN_OPTS", "1")
 	t.Setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
 	check("")
 

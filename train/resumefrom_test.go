@@ -3,6 +3,7 @@ package train
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -102,7 +103,7 @@ func TestResumeFromRefuses(t *testing.T) {
 		{filepath.Join(dir, "other", "ckpt-4"), fault.Failed, "there is no such checkpoint", nil},
 		{filepath.Join(dir, "4"), fault.Usage, "expected a step", nil},
 		{"4", fault.Usage, "--resume-from 4: the run has 4 steps; expected more, as with --steps 8", func(p *params.Params) { p.Train.Steps = 4 }},
-		{"4", fault.Usage, "the seed was 42 and is 43", func(p *params.Params) { p.Seed = 43 }},
+		{"4", fault.Usage, fmt.Sprintf("the seed was %d and is 43", params.Defaults().Seed), func(p *params.Params) { p.Seed = 43 }},
 		{filepath.Join(dir, "run2", runfolder.Checkpoints, "ckpt-4"), fault.Usage, "is of another run, and run " + run + " has checkpoints of its own", nil},
 	} {
 		p := p
