@@ -17,6 +17,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -491,6 +492,61 @@ func TestDevIDs(t *testing.T) {
 		bad.Out += "2"
 		if _, err := Run(context.Background(), bad, quiet); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: got %v, expected %s", file, err, want)
+		}
+	}
+}
+
+// On the real files, the split by ids gives GLUE's own train.tsv and dev.tsv.
+func TestMRPC(t *testing.T) {
+	folder := filepath.Dir(testkit.SharedData(t, "TestDevIDs, with rows of the same forms", "mrpc", "train.tsv"))
+	vocab := ""
+	for _, p := range []string{"demo/model/vocab.txt", ".cache/minilm/vocab.txt"} {
+		if p = filepath.Join(testkit.Root(), p); vocab == "" {
+			if _, err := os.Stat(p); err == nil {
+				vocab = p
+			}
+		}
+	}
+	if vocab == "" {
+		t.Skip("no BERT vocabulary in demo/model or .cache/minilm: the demo's set-up fetches it")
+	}
+	glue := Config{Task: "mrpc", Vocab: vocab, Tokenizer: text.Uncased(), Out: t.TempDir(), Inputs: []Input{
+		{Train, filepath.Join(folder, "train.tsv")}, {Dev, filepath.Join(folder, "dev.tsv")}, {Test, filepath.Join(folder, "test.tsv")},
+	}}
+	byIDs := glue
+	byIDs.Out, byIDs.DevIDs = t.TempDir(), filepath.Join(folder, "dev_ids.tsv")
+	byIDs.Inputs = []Input{{Train, filepath.Join(folder, "msr_paraphrase_train.txt")}, {Test, filepath.Join(folder, "msr_paraphrase_test.txt")}}
+	original := byIDs
+	original.Out = t.TempDir()
+	original.Inputs = []Input{
+		{Train, filepath.Join(folder, "untokenized", "msr_paraphrase_train.txt")}, {Test, filepath.Join(folder, "untokenized", "msr_paraphrase_test.txt")},
+	}
+	want := map[string][]int64{Train: {1194, 2474}, Dev: {129, 279}, Test: {578, 1147}}
+	for _, cfg := range []Config{glue, byIDs, original} {
+		m := mustRun(t, cfg)
+		for split, counts := range want {
+			got := m.Splits[split]
+			if split == Test && cfg.DevIDs == "" {
+				counts = []int64{0, 0} // GLUE's test.tsv has no labels
+			}
+			if !slices.Equal(got.LabelCounts, counts) || got.Truncated != 0 {
+				t.Errorf("%s: %s: label counts %v, %d truncated, expected %v", cfg.Inputs[0].Path, split, got.LabelCounts, got.Truncated, counts)
+			}
+		}
+	}
+	for _, split := range []string{Train, Dev, Test} {
+		sorted := func(cfg Config) []string {
+			s := shown([]string{"0", "1"}, records(t, cfg, split))
+			for i := range s {
+				if split == Test {
+					s[i] = s[i][1:]
+				}
+			}
+			slices.Sort(s)
+			return s
+		}
+		if !slices.Equal(sorted(glue), sorted(byIDs)) {
+			t.Errorf("%s: the split by ids differs from GLUE's", split)
 		}
 	}
 }

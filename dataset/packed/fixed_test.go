@@ -1,12 +1,19 @@
 package packed
 
 import (
+	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/internal/rowtest"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/text"
 )
 
 // TestFixedRowsOfExamples packs examples that are not in files into fixed rows, as predictions do.
@@ -97,6 +104,36 @@ func TestFillLaws(t *testing.T) {
 		again := make([]int32, len(lengths))
 		if f.Fill(lengths, again); !reflect.DeepEqual(rows, again) {
 			t.Fatal("a used filler and a new one differ")
+		}
+	}
+}
+
+// TestFixedRowsDensityOfMRPC fills rows with MRPC itself.
+func TestFixedRowsDensityOfMRPC(t *testing.T) {
+	source := testkit.SharedData(t, "TestFixedRowsDensity of dataset, with MRPC's lengths", "mrpc", "train.tsv")
+	vocab := filepath.Join(testkit.Root(), ".cache", "minilm", "vocab.txt")
+	if _, err := os.Stat(vocab); err != nil {
+		t.Skipf("no vocabulary at %s: make fetch gets it", vocab)
+	}
+	dir := t.TempDir()
+	cfg := convert.Config{Task: "mrpc", Inputs: []convert.Input{{Split: convert.Train, Path: source}}, Vocab: vocab, Tokenizer: text.Uncased(), Out: dir}
+	if _, err := convert.Run(t.Context(), cfg, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	for _, rows := range []int{8, 16} {
+		d := open(t, dataset.Config{Files: []string{dir}, BatchSize: 5 * rows, Epochs: 3, Seed: 42, Layout: Config{Rows: rows, RowExamples: 5}})
+		tokens, cells := 0, 0
+		for {
+			b := next(t, d)
+			if b == nil {
+				break
+			}
+			tokens, cells = tokens+b.Tokens, cells+b.Rows*b.RowLength
+		}
+		share := float64(tokens) / float64(cells)
+		t.Logf("%d rows: %.2f %% of the positions hold tokens", rows, 100*share)
+		if share < 0.97 {
+			t.Errorf("%d rows: %.4f of the positions hold tokens, expected 0.97", rows, share)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func TestLoopIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, loop, _ := strings.Cut(string(source), "func (l *loop) run(")
+	_, loop, _ := strings.Cut(string(source), "func (l *training) run(")
 	loop, _, _ = strings.Cut(loop, "\n}\n")
 	if lines := strings.Count(loop, "\n") + 1; lines < 10 || lines >= 30 {
 		t.Errorf("the loop has %d lines, expected fewer than 30", lines)
