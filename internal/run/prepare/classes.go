@@ -16,8 +16,8 @@ import (
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// classLabel is the label of a graph whose classes a param is about.
-type classLabel struct {
+// ClassLabel is the label of a graph whose classes a param is about.
+type ClassLabel struct {
 	// Feature is the label.
 	Feature *graphs.Feature
 	record  string // its name in records
@@ -28,7 +28,7 @@ type classLabel struct {
 
 // ClassLabelOf returns the label of a graph that gives each example one class, or an error that says why
 // there is none. m may be nil.
-func ClassLabelOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (classLabel, error) {
+func ClassLabelOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (ClassLabel, error) {
 	var labels []string
 	for _, f := range c.Features {
 		if f.Role == graphs.RoleLabel {
@@ -36,7 +36,7 @@ func ClassLabelOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (cla
 		}
 	}
 	if len(labels) != 1 {
-		return classLabel{}, fmt.Errorf("the graph has %d labels (%s); expected one, the class of an example", len(labels), strings.Join(labels, ", "))
+		return ClassLabel{}, fmt.Errorf("the graph has %d labels (%s); expected one, the class of an example", len(labels), strings.Join(labels, ", "))
 	}
 	f := c.Feature(labels[0])
 	if f.Make != "" || f.DType == "float32" || !onePerExample(f) {
@@ -44,9 +44,9 @@ func ClassLabelOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (cla
 		if f.Make != "" {
 			made = ", made as " + f.Make
 		}
-		return classLabel{}, fmt.Errorf("label %s of the graph is %s on the axes %s%s; expected one integer for each example, its class", f.Name, f.DType, strings.Join(f.Axes, ", "), made)
+		return ClassLabel{}, fmt.Errorf("label %s of the graph is %s on the axes %s%s; expected one integer for each example, its class", f.Name, f.DType, strings.Join(f.Axes, ", "), made)
 	}
-	l := classLabel{Feature: f, record: cmp.Or(p.Data.Features[f.Name], f.Name), classes: f.Classes()}
+	l := ClassLabel{Feature: f, record: cmp.Or(p.Data.Features[f.Name], f.Name), classes: f.Classes()}
 	l.names = ClassesOf(c, f.Name, l.record, m)
 	return l, nil
 }
@@ -62,7 +62,7 @@ func onePerExample(f *graphs.Feature) bool {
 }
 
 // name returns what messages call a class.
-func (l classLabel) name(class int) string {
+func (l ClassLabel) name(class int) string {
 	if class < len(l.names) {
 		return l.names[class]
 	}
@@ -70,7 +70,7 @@ func (l classLabel) name(class int) string {
 }
 
 // class returns the number of a class that is given by its name, or else by its number.
-func (l classLabel) class(given string) (int, error) {
+func (l ClassLabel) class(given string) (int, error) {
 	if i := slices.Index(l.names, given); i >= 0 {
 		return i, nil
 	}
@@ -91,7 +91,7 @@ func (l classLabel) class(given string) (int, error) {
 const maxClass = dataset.MaxClass
 
 // numbers returns the numbers that are given for classes, by class. Classes without one have 1.
-func (l classLabel) numbers(given map[string]float64) ([]float64, error) {
+func (l ClassLabel) numbers(given map[string]float64) ([]float64, error) {
 	out := slices.Repeat([]float64{1}, l.classes)
 	by := make(map[int]string)
 	for _, key := range slices.Sorted(maps.Keys(given)) {
@@ -113,7 +113,7 @@ func (l classLabel) numbers(given map[string]float64) ([]float64, error) {
 
 // counts returns the numbers of examples of each class of a split by the manifest, or nil if it does
 // not say them.
-func (l classLabel) counts(m *convert.Manifest, split string) []int64 {
+func (l ClassLabel) counts(m *convert.Manifest, split string) []int64 {
 	if m == nil || m.Splits[split] == nil || l.names == nil {
 		return nil
 	}
@@ -199,7 +199,7 @@ func samplingOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (*data
 }
 
 // Listed returns numbers of classes as a clause of a message.
-func (l classLabel) Listed(numbers []float64) string {
+func (l ClassLabel) Listed(numbers []float64) string {
 	const most = 20
 	words := make([]string, 0, most)
 	for class, n := range numbers {

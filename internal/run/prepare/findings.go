@@ -9,8 +9,8 @@ import (
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// preflight checks a run before its graph is composed.
-type preflight struct {
+// Preflight checks a run before its graph is composed.
+type Preflight struct {
 	params   params.Params
 	contract *graphs.Contract
 	records  *Data
@@ -20,12 +20,12 @@ type preflight struct {
 }
 
 // add adds a finding.
-func (f *preflight) add(format string, args ...any) {
+func (f *Preflight) add(format string, args ...any) {
 	f.Found.Findings = append(f.Found.Findings, fmt.Sprintf(format, args...))
 }
 
 // of returns the manifest's entry for a split, or nil if there is none.
-func (f *preflight) of(split string) *convert.Split {
+func (f *Preflight) of(split string) *convert.Split {
 	if f.records.Manifest == nil {
 		return nil
 	}

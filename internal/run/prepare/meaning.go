@@ -55,13 +55,13 @@ func (m Meaning) names(c *graphs.Contract) string {
 	return ""
 }
 
-// difference is what numbers mean there and here, and how to convert the data to mean the same.
-type difference struct{ What, Mend string }
+// Difference is what numbers mean there and here, and how to convert the data to mean the same.
+type Difference struct{ What, Mend string }
 
 // Differences lists what numbers that a graph takes mean in the data that it learned from, there, and
 // no longer in other data, here.
-func Differences(there, here Meaning, c *graphs.Contract) []difference {
-	var out []difference
+func Differences(there, here Meaning, c *graphs.Contract) []Difference {
+	var out []Difference
 	labels := c.Label() != nil
 	for _, f := range c.Features {
 		was, is := there.of(f), here.of(f)
@@ -78,11 +78,11 @@ func Differences(there, here Meaning, c *graphs.Contract) []difference {
 	}
 	if was, is := there.Manifest.Labels, here.Manifest.Labels; labels && len(was) > 0 && len(is) > 0 {
 		if what := task.FirstDifference("label", was, is); what != "" {
-			out = append(out, difference{what, inOrder("--labels ", was, is)})
+			out = append(out, Difference{what, inOrder("--labels ", was, is)})
 		}
 	}
 	if was, is := there.Manifest.Columns, here.Manifest.Columns; was.Pair != "" && was.Text == is.Pair && was.Pair == is.Text {
-		out = append(out, difference{fmt.Sprintf("the first text of a pair is %s there and %s here", was.Text, is.Text),
+		out = append(out, Difference{fmt.Sprintf("the first text of a pair is %s there and %s here", was.Text, is.Text),
 			fmt.Sprintf("convert the data with --text-column %s --pair-column %s", launch.Quote(was.Text), launch.Quote(was.Pair))})
 	}
 	if there.takesText(c) && here.takesText(c) {
@@ -92,9 +92,9 @@ func Differences(there, here Meaning, c *graphs.Contract) []difference {
 }
 
 // otherFeature lists what differs in the meaning of a feature's numbers.
-func otherFeature(was, is *convert.Feature) []difference {
-	schema := func(what string) []difference {
-		return []difference{{what, "convert the data with the run's schema"}}
+func otherFeature(was, is *convert.Feature) []Difference {
+	schema := func(what string) []Difference {
+		return []Difference{{what, "convert the data with the run's schema"}}
 	}
 	columns := slices.Sorted(slices.Values(was.Columns))
 	switch {
@@ -115,15 +115,15 @@ func otherFeature(was, is *convert.Feature) []difference {
 	if what == "" {
 		return nil
 	}
-	return []difference{{fmt.Sprintf("feature %s: %s", is.Name, what), inOrder("these categories in the schema: ", was.Categories, is.Categories)}}
+	return []Difference{{fmt.Sprintf("feature %s: %s", is.Name, what), inOrder("these categories in the schema: ", was.Categories, is.Categories)}}
 }
 
 // otherTokenizer lists the settings of a tokenizer that differ. Its tokens are compared elsewhere.
-func otherTokenizer(was, is convert.Vocab) []difference {
-	var out []difference
+func otherTokenizer(was, is convert.Vocab) []Difference {
+	var out []Difference
 	differ := func(name string, was, is any, mend string) {
 		if was != is {
-			out = append(out, difference{fmt.Sprintf("the tokenizer's %s is %v there and %v here", name, was, is), mend})
+			out = append(out, Difference{fmt.Sprintf("the tokenizer's %s is %v there and %v here", name, was, is), mend})
 		}
 	}
 	const same = "convert the data with the same settings of the tokenizer"
@@ -161,7 +161,7 @@ func inOrder(how string, was, is []string) string {
 
 // RunMeaning reports data whose numbers do not mean what those meant that the run in a folder was
 // trained with.
-func (f *preflight) RunMeaning(folder string) {
+func (f *Preflight) RunMeaning(folder string) {
 	was, err := runfolder.ReadManifest(folder)
 	if err != nil {
 		f.add("%v; expected what the run was trained with; restore it", err)
@@ -190,7 +190,7 @@ func (f *preflight) RunMeaning(folder string) {
 
 // Differences lists what numbers mean there and no longer in the data. Data that the graph refuses
 // anyway are not compared.
-func (f *preflight) differences(there Meaning) []difference {
+func (f *Preflight) differences(there Meaning) []Difference {
 	if loop.KnownTask(f.contract).CheckData(f.records.Manifest) != "" {
 		return nil
 	}
@@ -198,7 +198,7 @@ func (f *preflight) differences(there Meaning) []difference {
 }
 
 // initMeaning reports initial weights that were trained on other names for the numbers of the data.
-func (f *preflight) initMeaning(local string, report *checkpoint.LoadReport) {
+func (f *Preflight) initMeaning(local string, report *checkpoint.LoadReport) {
 	there, err := meaningOf(folderOf(local))
 	if err != nil {
 		f.add("init %s: %v", f.params.Init, err)
@@ -270,7 +270,7 @@ func folderOf(init string) string {
 }
 
 // knownMask reports a vocabulary in which the token that the graph masks with is another one.
-func (f *preflight) knownMask() {
+func (f *Preflight) knownMask() {
 	m := f.records.Manifest
 	if f.contract.Masking == nil || m.Vocab.File == "" {
 		return

@@ -27,8 +27,8 @@ import (
 )
 
 // PreflightOf returns a preflight for a setup. Its data must be open.
-func PreflightOf(s *Setup) *preflight {
-	return &preflight{params: s.Params, contract: s.Export.Contract, records: s.Data, log: s.Env.Log}
+func PreflightOf(s *Setup) *Preflight {
+	return &Preflight{params: s.Params, contract: s.Export.Contract, records: s.Data, log: s.Env.Log}
 }
 
 // PreflightTraining checks a run that is about to start, or to continue from the state in before.
@@ -117,7 +117,7 @@ func PreflightSplit(s *Setup, folder, split string, use use) error {
 }
 
 // Err returns the findings as an error, or nil if there are none.
-func (f *preflight) Err() error {
+func (f *Preflight) Err() error {
 	if len(f.Found.Findings) == 0 {
 		return nil
 	}
@@ -152,7 +152,7 @@ func RowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 // tpuRows returns the number of fixed rows for a run on a TPU that leaves it to the data: what
 // train.batch_size examples of mean length fill, rounded up to a multiple of 8, so that 2, 4 and 8
 // cores share them evenly. A run that began without fixed rows cannot continue with them.
-func (f *preflight) tpuRows(p params.Params, folder string, before *params.Params) int {
+func (f *Preflight) tpuRows(p params.Params, folder string, before *params.Params) int {
 	if before != nil {
 		f.add("run %s began without fixed rows, which a TPU needs; continue it on CPUs or GPUs, or start another run", folder)
 		return 0
@@ -197,7 +197,7 @@ func RowExamplesOf(m *convert.Manifest, p params.Params) int {
 
 // rowLength reports rows that are longer than the graph's positions. A run that began with such
 // rows keeps them.
-func (f *preflight) rowLength(before *params.Params) {
+func (f *Preflight) rowLength(before *params.Params) {
 	n, most := f.params.Data.RowLength, positions(f.contract)
 	if most > 0 && n > most && (before == nil || before.Data.RowLength != n) {
 		f.add("data.row_length is %d; expected at most %d, the positions of the graph; use --set data.row_length=%[2]d, or leave it out", n, most)
@@ -205,7 +205,7 @@ func (f *preflight) rowLength(before *params.Params) {
 }
 
 // additive reports what cannot be done with a graph whose sums depend on how a batch is divided.
-func (f *preflight) additive() {
+func (f *Preflight) additive() {
 	s := f.params.Strategy
 	if f.contract.Additive {
 		return
@@ -216,7 +216,7 @@ func (f *preflight) additive() {
 }
 
 // features compares the features of data made by a schema with those of the graph.
-func (f *preflight) features(labels bool, splits ...string) {
+func (f *Preflight) features(labels bool, splits ...string) {
 	check := &featureCheck{params: f.params, contract: f.contract, records: f.records}
 	check.features(labels, splits...)
 	f.Found.Findings = append(f.Found.Findings, check.found...)
@@ -231,7 +231,7 @@ func readSplits(p params.Params) []string {
 }
 
 // graph checks that vocabulary and labels of the data match the graph.
-func (f *preflight) graph() {
+func (f *Preflight) graph() {
 	switch d, tokens := f.params.Data, TakesTokens(f.contract); {
 	case d.Rows > 0 && !tokens:
 		f.add("data.rows is %d, and the graph takes no rows of tokens; leave it out", d.Rows)
@@ -265,7 +265,7 @@ func (f *preflight) graph() {
 
 // folder reports a data folder without records, such as the parent of the right one. It returns
 // whether to check the splits.
-func (f *preflight) folder() bool {
+func (f *Preflight) folder() bool {
 	if f.records.Manifest != nil {
 		return true
 	}
@@ -285,7 +285,7 @@ func (f *preflight) folder() bool {
 
 // trainingSplits checks the splits that a run trains and evaluates on. begins means that the run is
 // new.
-func (f *preflight) trainingSplits(begins bool) {
+func (f *Preflight) trainingSplits(begins bool) {
 	train, eval := f.params.Data.Train, f.params.Data.Eval
 	evaluates := f.params.Train.EvalInterval != params.NoEval
 	if f.split(train, "--set data.train=NAME") {
@@ -317,7 +317,7 @@ func (f *preflight) trainingSplits(begins bool) {
 var recordEnding = regexp.MustCompile(`\.tf_?records?(\.\w+)?$`)
 
 // split reports a split that does not exist. It returns whether it exists.
-func (f *preflight) split(split, flag string) bool {
+func (f *Preflight) split(split, flag string) bool {
 	if f.of(split) != nil {
 		return true
 	}
@@ -361,7 +361,7 @@ func splitsByName(dir string) []string {
 }
 
 // lengths reports examples that are longer than a row or than the graph's positions.
-func (f *preflight) lengths(split string) {
+func (f *Preflight) lengths(split string) {
 	if !TakesTokens(f.contract) {
 		return
 	}
@@ -379,7 +379,7 @@ func (f *preflight) lengths(split string) {
 }
 
 // answers reports a split whose examples lack what the task learns from. mend is how to fix that.
-func (f *preflight) answers(split, mend string) {
+func (f *Preflight) answers(split, mend string) {
 	s := f.of(split)
 	if s == nil {
 		return
@@ -390,7 +390,7 @@ func (f *preflight) answers(split, mend string) {
 }
 
 // onlyAnswer returns the answer of all examples of a split if they all have the same one.
-func (f *preflight) onlyAnswer(split string) (answer string, only bool) {
+func (f *Preflight) onlyAnswer(split string) (answer string, only bool) {
 	s := f.of(split)
 	if s == nil {
 		return "", false
@@ -399,7 +399,7 @@ func (f *preflight) onlyAnswer(split string) (answer string, only bool) {
 }
 
 // sameExamples reports whether two splits are the same or were made from the same file.
-func (f *preflight) sameExamples(train, eval string) bool {
+func (f *Preflight) sameExamples(train, eval string) bool {
 	if slices.Equal(f.records.files(train), f.records.files(eval)) {
 		return true
 	}
@@ -413,7 +413,7 @@ func (f *preflight) sameExamples(train, eval string) bool {
 }
 
 // vocabulary reports a data folder whose vocabulary is not the one its records were made with.
-func (f *preflight) vocabulary() {
+func (f *Preflight) vocabulary() {
 	m := f.records.Manifest
 	if m == nil || m.Vocab.File == "" || !TakesTokens(f.contract) {
 		return
@@ -432,7 +432,7 @@ func (f *preflight) vocabulary() {
 }
 
 // runVocabulary reports a run that was trained with another vocabulary than the data's.
-func (f *preflight) runVocabulary(folder string, was *convert.Manifest) {
+func (f *Preflight) runVocabulary(folder string, was *convert.Manifest) {
 	m := f.records.Manifest
 	if m == nil || m.Vocab.File == "" || !(Meaning{m, f.params.Data.Features}).takesText(f.contract) {
 		return

@@ -18,7 +18,7 @@ import (
 
 // Init reports initial weights that belong to another vocabulary, learned other names for the numbers of
 // the data, or fill less than half of the encoder. It returns an error if the weights cannot be read.
-func (f *preflight) Init(ctx context.Context) error {
+func (f *Preflight) Init(ctx context.Context) error {
 	from := f.params.Init
 	if from == "" {
 		return nil
