@@ -9,7 +9,6 @@
 package saved
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -27,7 +26,6 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
-	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
@@ -292,18 +290,9 @@ func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predic
 // by returns a described.Run that calls a signature.
 func (m *Model) by(c call) described.Run {
 	return func(_ context.Context, features []dataset.Feature) ([]described.Tensor, error) {
-		feeds := make(map[tf.Output]*tf.Tensor, len(c.inputs))
-		for i := range features {
-			f := &features[i]
-			to, ok := c.inputs[f.Name]
-			if !ok {
-				continue
-			}
-			t, err := tf.ReadTensor(tf.DataType(dtype.Of(string(f.DType()))), f.Dims(), bytes.NewReader(f.Raw()))
-			if err != nil {
-				return nil, fmt.Errorf("feature %s: %w", f.Name, err)
-			}
-			feeds[to] = t
+		feeds, err := described.Feeds(c.inputs, features, tf.ReadTensor)
+		if err != nil {
+			return nil, err
 		}
 		out, err := m.session.Run(feeds, c.outputs, nil)
 		if err != nil {
@@ -312,15 +301,7 @@ func (m *Model) by(c call) described.Run {
 		if m.calls.Add(1)%collectAfter == 0 {
 			go runtime.GC()
 		}
-		tensors := make([]described.Tensor, len(out))
-		for k, t := range out {
-			var raw bytes.Buffer
-			if _, err := t.WriteContentsTo(&raw); err != nil {
-				return nil, fmt.Errorf("output %s: %w", m.Answers[k].Name, err)
-			}
-			tensors[k] = described.Tensor{DType: dtype.DType(t.DataType()).String(), Shape: t.Shape(), Raw: raw.Bytes()}
-		}
-		return tensors, nil
+		return described.Fetched(m.Caller.Model, out)
 	}
 }
 

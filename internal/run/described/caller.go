@@ -1,9 +1,13 @@
 package described
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -58,4 +62,43 @@ func (c Caller) Answer(ctx context.Context, run Run, n int, features []dataset.F
 		return nil, err
 	}
 	return c.Results(n, tensors)
+}
+
+// Feeds makes tensors of features with read, the ReadTensor of a binding, for the inputs of a graph by
+// their names. Features that the graph does not take are left out.
+func Feeds[O comparable, T any, D ~uint32](inputs map[string]O, features []dataset.Feature, read func(D, []int64, io.Reader) (T, error)) (map[O]T, error) {
+	feeds := make(map[O]T, len(inputs))
+	for i := range features {
+		f := &features[i]
+		to, ok := inputs[f.Name]
+		if !ok {
+			continue
+		}
+		t, err := read(D(dtype.Of(string(f.DType()))), f.Dims(), bytes.NewReader(f.Raw()))
+		if err != nil {
+			return nil, fmt.Errorf("feature %s: %w", f.Name, err)
+		}
+		feeds[to] = t
+	}
+	return feeds, nil
+}
+
+// fetched is a tensor of a binding.
+type fetched[D ~uint32] interface {
+	DataType() D
+	Shape() []int64
+	WriteContentsTo(io.Writer) (int64, error)
+}
+
+// Fetched returns the outputs of a call, one for each of the Answers, as Results takes them.
+func Fetched[T fetched[D], D ~uint32](m *Model, outputs []T) ([]Tensor, error) {
+	tensors := make([]Tensor, len(outputs))
+	for k, t := range outputs {
+		var raw bytes.Buffer
+		if _, err := t.WriteContentsTo(&raw); err != nil {
+			return nil, fmt.Errorf("output %s: %w", m.Answers[k].Name, err)
+		}
+		tensors[k] = Tensor{DType: dtype.DType(t.DataType()).String(), Shape: t.Shape(), Raw: raw.Bytes()}
+	}
+	return tensors, nil
 }

@@ -18,5 +18,4 @@ const (
 	Checkpoints = "checkpoints"
 	TrainEvents = "train"
 	EvalEvents  = "eval"
-	Evaluations = "evaluations"
 )

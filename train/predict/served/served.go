@@ -4,7 +4,6 @@
 package served
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // handles signals in TensorFlow's threads
@@ -136,32 +134,15 @@ func (m *Model) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.R
 
 // run is the described.Run of tfgo.
 func (m *Model) run(_ context.Context, features []dataset.Feature) ([]described.Tensor, error) {
-	feeds := make(map[tf.Output]*tf.Tensor, len(m.inputs))
-	for i := range features {
-		f := &features[i]
-		to, ok := m.inputs[f.Name]
-		if !ok {
-			continue
-		}
-		t, err := tf.ReadTensor(tf.DataType(dtype.Of(string(f.DType()))), f.Dims(), bytes.NewReader(f.Raw()))
-		if err != nil {
-			return nil, fmt.Errorf("feature %s: %w", f.Name, err)
-		}
-		feeds[to] = t
+	feeds, err := described.Feeds(m.inputs, features, tf.ReadTensor)
+	if err != nil {
+		return nil, err
 	}
 	var out []*tf.Tensor
 	if err := catch(func() { out = m.saved.Exec(m.outputs, feeds) }); err != nil {
 		return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
 	}
-	tensors := make([]described.Tensor, len(out))
-	for k, t := range out {
-		var raw bytes.Buffer
-		if _, err := t.WriteContentsTo(&raw); err != nil {
-			return nil, fmt.Errorf("output %s: %w", m.description.Answers[k].Name, err)
-		}
-		tensors[k] = described.Tensor{DType: dtype.DType(t.DataType()).String(), Shape: t.Shape(), Raw: raw.Bytes()}
-	}
-	return tensors, nil
+	return described.Fetched(m.description, out)
 }
 
 // catch calls f and returns a panic of tfgo as an error of one line.
