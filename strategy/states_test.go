@@ -32,6 +32,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 from gorbit_export import Feature, Model, export
+from gorbit_export import optimizers as own
 from gorbit_export.models import task
 
 out = sys.argv[1]
@@ -116,9 +117,9 @@ golden["evaluation"] = {
     "probabilities": np.ravel(tf.nn.softmax(y)).tolist(),
 }
 json.dump(golden, open(out + "/golden.json", "w"))
-write("factored", build(0.3, "adafactor"))
+write("factored", build(0.3, own.Adafactor()))
 groups = [("norm", {"learning_rate": 0.5}), ("head/kernel", {"weight_decay": 2.0})]
-write("grouped", build(0.3, "sgd", groups))
+write("grouped", build(0.3, own.SGD(), groups))
 `
 
 // kerasGolden is what Keras' own training gives.

@@ -23,7 +23,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from gorbit_export import layers, ops
-from gorbit_export.optimizers import Optimizer, Rule, clip_scale
+from gorbit_export.optimizers import Constrained, Optimizer, Rule, clip_scale
 from gorbit_export.task import Feature, Hyperparameter, Output, Task
 
 Tensor = tf.Tensor
@@ -144,6 +144,11 @@ class Export(tf.Module):
     def states_by_path(self) -> dict[str, tf.Variable]:
         """The model's variables that are not trained, by slash path."""
         return self._layout.states
+
+    @property
+    def rules_by_path(self) -> dict[str, Rule]:
+        """What updates each trained variable, by slash path."""
+        return self._layout.rules
 
     @property
     def adapted(self) -> dict[str, layers.Dense]:
@@ -364,7 +369,11 @@ def _layout(task: Task, optimizer: Optimizer) -> _Layout:
             continue
         variables[path] = variable
         shape = tuple(variable.shape.as_list())
-        rule = rules[path] = optimizer.rule(path, shape)
+        rule = optimizer.rule(path, shape)
+        if constraint := task.constraint(path):
+            name = f"{rule.function}_constrained_{len(rules)}"
+            rule = Constrained(rule, constraint, shape, name)
+        rules[path] = rule
         slots[path] = {
             slot: tf.Variable(
                 tf.fill(rule.slot_shape(slot, shape), rule.initial(slot)), trainable=False

@@ -235,6 +235,10 @@ class Task(abc.ABC):
         parts = path.split("/")
         return parts[-1] != "bias" and not any("norm" in part for part in parts)
 
+    def constraint(self, path: str) -> Callable[[Tensor], Tensor] | None:
+        """What makes the variable of what each update leaves; None, the default, is nothing."""
+        return None
+
     def foreign(self, path: str) -> list[str | dict[str, Any]]:
         """Names of a variable or state in other releases, as in the contract.
 

@@ -281,7 +281,6 @@ def test_a_module_of_tensorflow(tmp_path):
         loss=lambda y, logits: tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits),
         labels="y",
         metrics=["accuracy"],
-        optimizer="sgd",
     )
     made = task.ModelTask(user)
     assert list(made.named.variables) == ["model/maps/0", "model/maps/1", "model/mean"]
@@ -320,7 +319,7 @@ class Lazy(tf.Module):
 
 
 def test_a_module_that_makes_variables_when_called():
-    made = task.ModelTask(Model(Lazy(), [VECTOR, CLASS], ENTROPY, "y", optimizer="sgd"))
+    made = task.ModelTask(Model(Lazy(), [VECTOR, CLASS], ENTROPY, "y"))
     assert list(made.named.variables) == ["model/map", "model/total"]
     features = batch(made)
     sums, gradients = train(made, features)
@@ -469,7 +468,7 @@ def test_adapted_layers_of_tf_keras():
     norm = tf_keras.layers.Normalization()
     norm.adapt(np.arange(12, dtype="float32").reshape(2, 6))
     model = tf_keras.Sequential([tf_keras.Input((6,)), norm, tf_keras.layers.Dense(3)])
-    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y", optimizer="sgd"))
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y"))
     states = [path for path, leaf in made.named.variables.items() if not leaf.trained]
     assert states == [f"model/normalization/{name}" for name in ("mean", "variance", "count")]
 
@@ -522,7 +521,7 @@ def test_augmentation_of_tf_keras_follows_the_seed_and_adds_up():
         ]
     )
     picture = Feature("x", "float32", (None, 4, 4, 3))
-    made = task.ModelTask(Model(model, [picture, CLASS], ENTROPY, "y", optimizer="sgd"))
+    made = task.ModelTask(Model(model, [picture, CLASS], ENTROPY, "y"))
     features = batch(made)
 
     def loss(seed: int) -> float:

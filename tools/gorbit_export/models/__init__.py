@@ -64,7 +64,8 @@ class Model:
             the outputs. None if the model adds all losses itself.
         labels: the feature that the loss takes; for several losses a list or dict of them.
         metrics: keras.metrics, or their names; a list or dict of lists for several outputs.
-        optimizer: a keras.optimizers.Optimizer, or the name of one of gorbit's own.
+        optimizer: a keras.optimizers.Optimizer, its name, or one of gorbit_export.optimizers.
+            None is gorbit's AdamW.
         groups: pairs of a regular expression and factors for the variables whose names it is
             found in: {"weight_decay": 0.0, "learning_rate": 0.1}. Later pairs win.
         outputs: a function of the model's outputs that gives the named tensors of
@@ -88,7 +89,7 @@ class Model:
     loss: Any = None
     labels: Any = None
     metrics: Any = ()
-    optimizer: Any = "adamw"
+    optimizer: Any = None
     groups: Sequence[tuple[str, Mapping[str, float]]] = ()
     outputs: Callable[[Any], Mapping[str, Any]] | None = None
     loss_weights: Any = None

@@ -37,25 +37,41 @@ def make(optimizer: Any, holders: dict[str, Any]) -> optimizers.Optimizer:
     """Returns the optimizer that the user chose.
 
     Args:
-        optimizer: one of Keras, or the name of one of gorbit's.
+        optimizer: one of Keras or its name, one of gorbit's, or None for gorbit's AdamW.
         holders: the trained variables by path.
 
     Raises:
         Refusal: if it cannot be exported.
     """
+    if optimizer is None:
+        return optimizers.AdamW()
     if isinstance(optimizer, optimizers.Optimizer):
         return optimizer
-    if isinstance(optimizer, str) and optimizer in optimizers.OPTIMIZERS:
-        return optimizers.OPTIMIZERS[optimizer]()
+    if isinstance(optimizer, str):
+        optimizer = _named(optimizer)
     if any(cls.__module__.startswith("tf_keras.") for cls in type(optimizer).__mro__):
         optimizer = _of_legacy(optimizer)
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        known = ", ".join(optimizers.OPTIMIZERS)
         raise Refusal(
-            f"the optimizer is {optimizer!r}; expected one of keras.optimizers, or one of {known}"
+            f"the optimizer is {optimizer!r}; expected one of keras.optimizers or its name, or one "
+            "of gorbit_export.optimizers"
         )
     refuse(optimizer)
     return KerasOptimizer(optimizer, holders)
+
+
+def _named(name: str) -> Any:
+    """Makes the optimizer of Keras that compile() would take a name for."""
+    kinds = {
+        kind.lower(): cls
+        for kind, cls in vars(keras.optimizers).items()
+        if isinstance(cls, type) and issubclass(cls, keras.optimizers.Optimizer)
+    }
+    for abstract in ("optimizer", "lossscaleoptimizer", "multioptimizer", "optimizermap"):
+        kinds.pop(abstract, None)
+    if name.lower() not in kinds:
+        raise Refusal(f"the optimizer is {name!r}; expected one of {', '.join(sorted(kinds))}")
+    return kinds[name.lower()]()
 
 
 def _of_legacy(optimizer: Any) -> Any:
@@ -72,8 +88,6 @@ def _of_legacy(optimizer: Any) -> Any:
 def refuse(optimizer: Any) -> None:
     """Raises Refusal for settings that a run cannot keep to."""
     name = type(optimizer).__name__
-    if name == "Nadam":
-        raise Refusal("Nadam keeps one number for all variables; expected another optimizer")
     if name == "LossScaleOptimizer":
         raise Refusal(
             "LossScaleOptimizer scales the loss, which gorbit does itself where the precision is "
@@ -123,7 +137,9 @@ class KerasRule(optimizers.Rule):
         self._any_shape = type(optimizer).__name__ in _ANY_SHAPE and _is_keras_own(optimizer)
         self.shape = None if self._any_shape else shape
         self._optimizer = type(optimizer).from_config(optimizer.get_config())
-        self._variable = keras.Variable(np.zeros(shape, np.float32), name="variable")
+        # Numbers of its own, so that a slot that begins with them is found below.
+        values = np.arange(1, np.prod(shape, dtype=int) + 1, dtype=np.float32) / 7
+        self._variable = keras.Variable(values.reshape(shape), name="variable")
         self._variable._path = path
         self._optimizer.build([self._variable])
         own = (self._optimizer.iterations, self._optimizer._learning_rate)
@@ -132,12 +148,13 @@ class KerasRule(optimizers.Rule):
         for slot in self._optimizer.variables:
             if any(slot is other for other in own):
                 continue
-            name = _slot_name(slot, path, self._slots)
+            held = (key for key, value in vars(self._optimizer).items() if value is slot)
+            name = _slot_name(next(held, slot.path), path, self._slots)
             values = np.unique(slot.numpy())
-            if values.size > 1:
+            if values.size > 1 or np.array_equal(slot.numpy(), self._variable.numpy()):
                 raise Refusal(
                     f"{type(optimizer).__name__} begins with different numbers in {name}; "
-                    "expected one number"
+                    "expected one number, whatever the variable is"
                 )
             self._slots[name] = slot
             self._initial[name] = float(values[0]) if values.size else 0.0
@@ -180,6 +197,11 @@ class KerasRule(optimizers.Rule):
                 stack.enter_context(_swapped(holder, self._proxy(holder, handles[name])))
             iterations = optimizer._iterations
             stack.enter_context(_swapped(iterations, tf.cast(iteration - 1, iterations.dtype)))
+            if isinstance(optimizer, keras.optimizers.Nadam):
+                # Keras has one product for all variables, here each has its own.
+                t = tf.cast(iteration, tf.float32)
+                factor = optimizer.beta_1 * (1.0 - 0.5 * tf.pow(0.96, t))
+                optimizer.assign(optimizer._u_product, optimizer._u_product * factor)
             optimizer.update_step(gradient, self._variable, learning_rate)
 
     def _proxy(self, holder: Any, handle: Tensor) -> _Handle:
@@ -203,7 +225,8 @@ class KerasOptimizer(optimizers.Optimizer):
     def __init__(self, optimizer: Any, holders: dict[str, Any]) -> None:
         """Takes the optimizer, and the trained variables by path."""
         # Not the name alone: gorbit knows the updates of its own "adamw" and others by it.
-        self.name = f"keras-{type(optimizer).__name__.lower()}"
+        self.kind = type(optimizer).__name__
+        self.name = f"keras-{self.kind.lower()}"
         self.decaying = bool(optimizer.weight_decay)
         """Whether any variable decays, which the updates must know before they are traced."""
         self.slots = ()
@@ -300,8 +323,8 @@ def _is_keras_own(optimizer: Any) -> bool:
     return type(optimizer).__module__.startswith("keras.src.optimizers.")
 
 
-def _slot_name(slot: Any, path: str, used: dict[str, Any]) -> str:
-    name = slot.path.split("/")[-1]
+def _slot_name(own: str, path: str, used: dict[str, Any]) -> str:
+    name = own.split("/")[-1]
     for owner in ("variable", path.replace("/", "_"), path.split("/")[-1]):
         name = name.removeprefix(f"{owner}_")
     name = name.strip("_") or "slot"

@@ -135,12 +135,6 @@ def check_variables(named: names.Names) -> None:
         dtype = leaf.value.dtype.name
         if leaf.trained and dtype != "float32":
             raise Refusal(f"variable {path} is {dtype}; expected float32")
-        if leaf.trained and (constraint := getattr(leaf.holder, "constraint", None)) is not None:
-            raise Refusal(
-                f"variable {path} has the constraint "
-                f"{getattr(constraint, '__name__', type(constraint).__name__)}, which gorbit does "
-                "not apply after a step; expected none, or the same in the layer's call()"
-            )
         if dtype not in _DTYPES:
             raise Refusal(f"variable {path} is {dtype}; expected one of {', '.join(_DTYPES)}")
         if not leaf.value.shape.is_fully_defined():

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from gorbit_export import export, layers, ops, task
+from gorbit_export import export, layers, ops, optimizers, task
 from gorbit_export.models import (
     Feature,
     Model,
@@ -26,6 +26,7 @@ from gorbit_export.models import (
     metrics,
     names,
     probe,
+    recording,
     rules,
 )
 from gorbit_export.models import optimizer as keras_optimizers
@@ -97,8 +98,7 @@ class ModelTask(task.Task):
             trained = (path for path, leaf in self.named.variables.items() if leaf.trained)
             self.optimizer.decaying = any(self.decays(path) for path in trained)
             self._note(
-                f"the run sets what Keras' {type(user.optimizer).__name__} has as "
-                f"{self.optimizer.settings()}"
+                f"the run sets what Keras' {self.optimizer.kind} has as {self.optimizer.settings()}"
             )
         self._try()
 
@@ -422,6 +422,7 @@ class ModelTask(task.Task):
         for name in ("gradients", "evaluate", "predict"):
             concrete = getattr(module, name).get_concrete_function()
             rules.check_function(name, concrete, known, self.user.model)
+        self._check_constraints(module)
         if self._measured:
             module.results.get_concrete_function()
         generators = list(self.named.generators.values())
@@ -467,6 +468,16 @@ class ModelTask(task.Task):
                 "padding changes the results; give the model a mask, for instance "
                 "Embedding(mask_zero=True), or features of a fixed length"
             )
+
+    def _check_constraints(self, module: Any) -> None:
+        for path, rule in module.rules_by_path.items():
+            if not isinstance(rule, optimizers.Constrained):
+                continue
+            if getattr(module, rule.function).get_concrete_function().captured_inputs:
+                raise Refusal(
+                    f"the constraint of {path} reads another variable or a table; expected a "
+                    "function of the variable alone"
+                )
 
     def _run(
         self, module: Any, function: Any, batch: dict[str, np.ndarray], **more: Any
@@ -515,6 +526,18 @@ class ModelTask(task.Task):
     def learning_rate(self, path: str) -> float:
         """See Task."""
         return self._groups[path].get("learning_rate", 1.0)
+
+    def constraint(self, path: str) -> Callable[[Tensor], Tensor] | None:
+        """See Task. Keras applies those of variables."""
+        constraint = getattr(self.named.variables[path].holder, "constraint", None)
+        if constraint is None:
+            return None
+
+        def constrained(value: Tensor) -> Tensor:
+            with recording.constants(), _explained(f"the constraint of {path} fails"):
+                return tf.ensure_shape(tf.cast(constraint(value), tf.float32), value.shape)
+
+        return constrained
 
     def initializer(self, path: str) -> layers.Initializer | None:
         """See Task. Only the initializers of Keras' variables are known."""

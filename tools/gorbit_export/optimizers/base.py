@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -58,6 +59,31 @@ class Rule(abc.ABC):
             weight_decay: float32 scalar, 0 for variables without decay.
             hyperparameters: scalars by name.
         """
+
+
+class Constrained(Rule):
+    """The update of another rule, and after it what a constraint makes of the variable."""
+
+    def __init__(
+        self, rule: Rule, constraint: Callable[[Tensor], Tensor], shape: tuple[int, ...], name: str
+    ) -> None:
+        """Takes the rule, and the shape of the one variable that the update is for."""
+        self._rule, self._constraint = rule, constraint
+        self.function, self.slots, self.shape = name, rule.slots, shape
+
+    def initial(self, slot: str) -> float:
+        """See Rule."""
+        return self._rule.initial(slot)
+
+    def slot_shape(self, slot: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """See Rule."""
+        return self._rule.slot_shape(slot, shape)
+
+    def update(self, variable: Tensor, *args: Any, **kwargs: Any) -> None:
+        """See Rule."""
+        self._rule.update(variable, *args, **kwargs)
+        value = self._constraint(tf.ensure_shape(read(variable), self.shape))
+        tf.raw_ops.AssignVariableOp(resource=variable, value=value)
 
 
 class Optimizer(Rule):
