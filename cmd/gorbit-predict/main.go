@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/app/asked"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	_ "github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"   // paths that begin with gs://
@@ -36,7 +37,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	cmd := newCommand()
 	cmd.SetArgs(args)
 	cmd.SetIn(stdin)
-	cmd.SetOut(stdout)
+	stderr = shown.Writer(stderr)
+	cmd.SetOut(shown.Writer(stdout))
 	cmd.SetErr(stderr)
 	err := cmd.ExecuteContext(ctx)
 	if err == nil {
@@ -185,7 +187,7 @@ func answerRecords(ctx context.Context, o *options, model *served.Model, stdin i
 		rows.Skip = o.Skip(tell(stderr))
 		in, batches = rows.Table, rows
 	}
-	out, write, err := predict.Answers(stdout, o.Out, o.Overwrite, in, predict.Format(o.Format), model.Renderer)
+	out, write, err := predict.Answers(shown.Data(stdout), o.Out, o.Overwrite, in, predict.Format(o.Format), model.Renderer)
 	if err != nil {
 		return err
 	}
@@ -217,7 +219,7 @@ func answerTexts(ctx context.Context, o *options, model *served.Model, stdin io.
 		return err
 	}
 	predictor.Skip = o.Skip(tell(stderr))
-	out, write, err := predict.Answers(stdout, o.Out, o.Overwrite, in, predict.Format(o.Format), model.Renderer)
+	out, write, err := predict.Answers(shown.Data(stdout), o.Out, o.Overwrite, in, predict.Format(o.Format), model.Renderer)
 	if err != nil {
 		return err
 	}

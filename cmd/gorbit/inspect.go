@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/app/inspect"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -182,7 +183,7 @@ func (l *looked) showExport(ctx context.Context, out io.Writer, path string) err
 		return err
 	}
 	if l.dot == "-" {
-		return export.Dot(out)
+		return export.Dot(shown.Data(out))
 	}
 	if l.dot != "" {
 		f, err := made.Create(l.dot, isDrawing, l.overwrite)

@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
@@ -107,7 +108,7 @@ func newLaunch(g *globals) *cobra.Command {
 			return err
 		}
 		if dryRun {
-			return printCommands(cmd.OutOrStdout(), c.Commands, by)
+			return printCommands(shown.Data(cmd.OutOrStdout()), c.Commands, by)
 		}
 		c.Env = withoutVariable(os.Environ(), tokenVariable)
 		if c.Token, err = token.read(c.Commands, by); err != nil {
@@ -132,7 +133,7 @@ func (g *globals) launch(cmd *cobra.Command, c launch.Config) error {
 	c.Color = term.IsTerminal(int(os.Stderr.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	for _, w := range c.Workers {
 		if !w.Local {
-			fmt.Fprintf(os.Stderr, "on the host of %s: %s\n", w.Address, w)
+			fmt.Fprintf(stderr, "on the host of %s: %s\n", w.Address, w)
 		}
 	}
 	code, err := launch.Run(cmd.Context(), c)
@@ -330,7 +331,7 @@ func (l launchToken) read(c launch.Commands, by launch.Access) (string, error) {
 		return "", usagef("%w", err)
 	}
 	if slices.ContainsFunc(c.Workers, foreign) {
-		fmt.Fprintf(os.Stderr, "gorbit: the workers that you start need the token: copy %s to their hosts, for instance with scp -p; who has it can use the workers\n", path)
+		fmt.Fprintf(stderr, "gorbit: the workers that you start need the token: copy %s to their hosts, for instance with scp -p; who has it can use the workers\n", path)
 	}
 	return token, nil
 }

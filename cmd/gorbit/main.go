@@ -18,8 +18,12 @@ import (
 	"syscall"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
+
+// stderr is standard error for messages, in which may be what others wrote.
+var stderr = shown.Writer(os.Stderr)
 
 func main() {
 	os.Exit(run(os.Args[1:]))
@@ -31,6 +35,8 @@ func run(args []string) int {
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
+	root.SetOut(shown.Writer(os.Stdout))
+	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return fault.ExitDone
@@ -38,7 +44,7 @@ func run(args []string) int {
 	code := exitCode(err)
 	// A run that was told to stop, and one that launch started, have already reported it.
 	if code != fault.ExitStopped && !is[*chiefError](err) {
-		fmt.Fprintln(os.Stderr, fault.Program+message(err))
+		fmt.Fprintln(stderr, fault.Program+message(err))
 	}
 	return code
 }
@@ -108,7 +114,7 @@ func stopContext(args []string) (_ context.Context, release func()) {
 	if len(args) > 0 && args[0] == "watch" {
 		doing = func() string { return "the run continues; watching ends" }
 	}
-	go stopOn(signals, doing, os.Stderr, cancel, os.Exit)
+	go stopOn(signals, doing, stderr, cancel, os.Exit)
 	return ctx, func() {
 		signal.Stop(signals)
 		cancel(nil)

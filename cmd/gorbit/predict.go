@@ -9,6 +9,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/app/asked"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -95,7 +96,7 @@ func (a *question) add(f *pflag.FlagSet) {
 	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
 	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding", "skip-bad-rows")
 	help.Group(f, "The vocabulary", "vocab", "lowercase")
-	help.Group(f, "Output", "out", "overwrite", "format", "top-k")
+	help.Group(f, "Output", "out", "overwrite", "format", "escape-formulas", "top-k")
 }
 
 // validate checks the flags, which f has parsed.
@@ -137,7 +138,7 @@ func (a *question) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger)
 	if err != nil {
 		return err
 	}
-	out, write, err := predict.Answers(cmd.OutOrStdout(), a.Out, a.Overwrite, source, predict.Format(a.Format), renderer)
+	out, write, err := predict.Answers(shown.Data(cmd.OutOrStdout()), a.Out, a.Overwrite, source, predict.Format(a.Format), renderer)
 	if err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (a *question) predictRecords(cmd *cobra.Command, run *train.Run, log *slog.
 		defer rows.Close()
 		in = rows.Table
 	}
-	out, write, err := predict.Answers(cmd.OutOrStdout(), a.Out, a.Overwrite, in, predict.Format(a.Format), renderer)
+	out, write, err := predict.Answers(shown.Data(cmd.OutOrStdout()), a.Out, a.Overwrite, in, predict.Format(a.Format), renderer)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/app/report"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -51,7 +52,7 @@ What a run lacks is left out, with the command that makes it. The run may be tra
 			return err
 		}
 		if out == "-" {
-			return page.Write(cmd.OutOrStdout())
+			return page.Write(shown.Data(cmd.OutOrStdout()))
 		}
 		if err := writePage(cmd.Context(), page, out, overwrite); err != nil {
 			return err

@@ -100,10 +100,10 @@ func (g *globals) env(out io.Writer) (train.Env, error) {
 		return train.Env{}, usagef("--progress is %q; expected auto or off", g.progress)
 	}
 	env := train.Env{Out: out, AllowOps: g.allowOps, Version: version.String()}
-	var errOut io.Writer = os.Stderr
+	errOut := stderr
 	if g.progress == "auto" {
 		bar := progress.New(os.Stderr)
-		env.Observer, env.Out, errOut = bar, bar.Writer(out), bar.Writer(os.Stderr)
+		env.Observer, env.Out, errOut = bar, bar.Writer(out), bar.Writer(stderr)
 	}
 	env.Log = slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{
 		Level: level,

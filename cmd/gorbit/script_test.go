@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
@@ -67,6 +68,7 @@ func TestScripts(t *testing.T) {
 			asElsewhere(env)
 			env.Setenv("GRAPH", graph)
 			env.Setenv("GIVEN", given)
+			env.Setenv("ESC", "\x1b")
 			bucket := gcstest.NewServer("b")
 			env.Defer(bucket.Close)
 			if err := bucket.PutFolder(graph, "graph"); err != nil {
@@ -81,6 +83,7 @@ func TestScripts(t *testing.T) {
 			"exitcode": exitCodeIs,
 			"flip":     flipByte,
 			"truncate": truncateFile,
+			"harmless": isHarmless,
 			"listens":  awaitListener,
 			"post":     postJSON,
 			"answers":  sameAnswer,
@@ -198,6 +201,18 @@ func fetchObject(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s: %s", args[0], response.Status)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), content, 0o644))
+}
+
+// isHarmless holds that the output of the last command has nothing in it that a terminal would do.
+func isHarmless(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: harmless")
+	}
+	for _, name := range []string{"stdout", "stderr"} {
+		if text := ts.ReadFile(name); text != shown.Text(text) {
+			ts.Fatalf("%s is %q", name, text)
+		}
+	}
 }
 
 // flipByte changes one bit of a file: flip FILE OFFSET.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -81,7 +80,7 @@ program on this machine. By default only this machine can reach it.`,
 			return err
 		}
 		// Printed rather than logged, so that --log-level cannot hide it.
-		fmt.Fprintln(os.Stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this emulator can run programs here")
+		fmt.Fprintln(stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this emulator can run programs here")
 		return e.Serve(cmd.Context(), listeners...)
 	}
 	return cmd

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -61,7 +62,7 @@ code 75.`,
 			if err != nil {
 				return err
 			}
-			_, err = cmd.OutOrStdout().Write(text)
+			_, err = shown.Data(cmd.OutOrStdout()).Write(text)
 			return err
 		}
 		if run == "" {

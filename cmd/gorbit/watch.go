@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/gorbit-ml/gorbit/internal/app/watch"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 )
 
 func newWatch(*globals) *cobra.Command {
@@ -43,6 +44,7 @@ output that is not a terminal gets a line for each line of metrics, until the ru
 		}
 		c.Out = cmd.OutOrStdout()
 		if out := os.Stdout; term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
+			c.Out = shown.Raw(c.Out) // for the sequences that draw
 			c.Size = func() (int, int) {
 				columns, rows, err := term.GetSize(int(out.Fd()))
 				if err != nil || columns <= 0 || rows <= 0 {

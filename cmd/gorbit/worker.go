@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
@@ -70,7 +69,7 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if child {
-			shardinput.Serve(shardinput.Options{Dir: data, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+			shardinput.Serve(shardinput.Options{Dir: data, Log: slog.New(slog.NewTextHandler(stderr, nil))})
 			return cluster.Child(cmd.Context())
 		}
 		env, err := g.env(cmd.OutOrStdout())
@@ -153,7 +152,7 @@ func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data strin
 	if data != "" {
 		c.Child = append(c.Child, "--data", data)
 	}
-	c.Log, c.ChildLog, c.Version = env.Log, os.Stderr, version.String()
+	c.Log, c.ChildLog, c.Version = env.Log, stderr, version.String()
 	if err := c.Validate(); err != nil {
 		return nil, usagef("%w", err)
 	}
@@ -170,7 +169,7 @@ func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data strin
 	}
 	if c.Keys == nil && c.Sockets == "" {
 		// Printed rather than logged, so that --log-level cannot hide it.
-		fmt.Fprintln(os.Stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this worker can run programs here, so give it a --token-file, or keep it in a private network")
+		fmt.Fprintln(stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this worker can run programs here, so give it a --token-file, or keep it in a private network")
 	}
 	return s, nil
 }
@@ -241,7 +240,7 @@ func (s tpuServer) serve(ctx context.Context, out io.Writer) error {
 	if _, err := fmt.Fprintf(out, "listening on %s with %d TPU cores, as task %d of %d\n", s.listen, len(cores), c.Task, len(c.Cluster)); err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this worker can run programs here, so keep it in a private network")
+	fmt.Fprintln(stderr, "gorbit: TensorFlow's gRPC has no authentication: anyone who can reach this worker can run programs here, so keep it in a private network")
 	<-ctx.Done()
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 )
 
 // Answer is the answer for one example. Each Renderer has a type of its own.
@@ -100,7 +102,7 @@ func (f Format) Write(w io.Writer, a Answer) error {
 		if a.Cut() {
 			note = ", truncated"
 		}
-		_, err = fmt.Fprintf(w, "%s%s\n", a.Text(), note)
+		_, err = fmt.Fprintf(w, "%s%s\n", shown.Text(a.Text()), note)
 	}
 	if err != nil {
 		return fmt.Errorf("write answers: %w", err)

@@ -21,6 +21,9 @@ func Open(ctx context.Context, path string, stdin io.Reader, c Columns) (Source,
 	if err := c.Validate(); err != nil {
 		return nil, nil, fault.Usagef("%w", err)
 	}
+	if c.EscapeFormulas && !c.HasColumns(path) { // "-" has no ending
+		return nil, nil, fault.Usagef("%s has no columns, in whose cells formulas could be escaped; leave out --escape-formulas, or choose --input-format", path)
+	}
 	if path == "-" {
 		in, name := stream.WithContext(ctx, stdin), "standard input"
 		if !c.HasColumns("") {

@@ -33,6 +33,8 @@ type Columns struct {
 	Text, Pair string
 	// ID is the only column to keep next to the answers; "" keeps all.
 	ID string
+	// EscapeFormulas writes a ' in front of cells of tsv and csv that a spreadsheet would compute.
+	EscapeFormulas bool
 	// Trained are the columns of the data that the model was trained on. If Text is "", they are
 	// used if the file has them.
 	Trained TrainedColumns
@@ -49,6 +51,8 @@ func (c Columns) Validate() error {
 	switch {
 	case !slices.Contains([]string{"", FormatLines, string(table.TSV), string(table.CSV), string(table.JSONL), string(table.JSON)}, c.Format):
 		return fmt.Errorf("input format is %q; expected lines, tsv, csv, jsonl or json", c.Format)
+	case c.Format == FormatLines && c.EscapeFormulas:
+		return errors.New("input format lines has no columns, in whose cells formulas could be escaped; leave out --escape-formulas")
 	case c.Format == FormatLines && (c.NoHeader || c.Text != "" || c.ID != "" || c.Charset != "" || c.Delimiter != ""):
 		return errors.New("input format lines has no columns, header or encoding; leave out the options for these")
 	case !slices.Contains([]table.Charset{"", table.UTF8, table.Latin1, table.Windows1252}, table.Charset(c.Charset)):
@@ -95,6 +99,7 @@ type Table struct {
 	text      string
 	pair      string
 	id        string
+	escape    bool // see Columns.EscapeFormulas
 
 	line int64 // of the row that was read last
 	mu   sync.Mutex
@@ -182,6 +187,7 @@ func newTable(in *table.Table, path string, layout table.Config, c Columns) (*Ta
 
 // choose selects the columns that are read, and those to keep.
 func (t *Table) choose(columns []table.Column, c Columns) error {
+	t.escape = c.EscapeFormulas
 	t.cutter = t.in.NewCutter()
 	if c.ID != "" {
 		columns = append(columns, table.Column{Name: c.ID, Flag: "--id-column"})

@@ -105,6 +105,9 @@ func TestColumns(t *testing.T) {
 			"t,n,label,score,probability_long,probability_short,truncated\na,1,short,0.750000,0.250000,0.750000,false\n"},
 		{"bars", "x", "t|n\na|1\n", Columns{Text: "t", Format: "tsv", Delimiter: "|"}, "",
 			"t|n|label|score|probability_long|probability_short|truncated\na|1|short|0.750000|0.250000|0.750000|false\n"},
+		{"formulas", "x.csv", "t,=n\n@a,\"=1+1\"\n-a,-1.5e3\n+a,\"\tb\"\n", Columns{Text: "t", EscapeFormulas: true}, "",
+			"t,'=n,label,score,probability_long,probability_short,truncated\n'@a,'=1+1,short,0.800000,0.200000,0.800000,false\n" +
+				"'-a,-1.5e3,short,0.800000,0.200000,0.800000,false\n'+a,'\tb,short,0.800000,0.200000,0.800000,false\n"},
 		{"no rows", "x.csv", "label,text\n", Columns{Text: "text"}, "",
 			"label,text,predicted_label,predicted_score,predicted_probability_long,predicted_probability_short,predicted_truncated\n"},
 		{"no objects", "x.jsonl", "", Columns{Text: "text"}, "", ""},
@@ -152,6 +155,8 @@ func TestColumnsRefused(t *testing.T) {
 		{"objects as rows", "x.jsonl", `{"a":"b"}`, Columns{Text: "a"}, CSV, fault.Usage, `differ from row to row`},
 		{"text", "x.csv", "a\n", Columns{Text: "a"}, Text, fault.Usage, `format is "text"; expected tsv, csv or json`},
 		{"names taken", "x.csv", "a,label,predicted_score\n", Columns{Text: "a"}, "", fault.Usage, `keep one column with --id-column`},
+		{"formulas in lines", "x.txt", "a\n", Columns{EscapeFormulas: true}, TSV, fault.Usage, `x.txt has no columns, in whose cells formulas could be escaped`},
+		{"formulas in objects", "x.csv", "a\n", Columns{Text: "a", EscapeFormulas: true}, JSON, fault.Usage, `are json, whose texts no spreadsheet computes`},
 		{"csv of lines", "x.txt", "a\n", Columns{}, CSV, fault.Usage, `format is csv, which is for files with columns`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -51,6 +51,8 @@ func NewTableWriter(out io.Writer, t *Table, format Format, r Renderer) (*TableW
 	switch {
 	case !slices.Contains([]Format{TSV, CSV, JSON}, format):
 		return nil, fault.Usagef("format is %q; expected tsv, csv or json for a file with columns", string(format))
+	case format == JSON && t.escape:
+		return nil, fault.Usagef("the answers to %s are json, whose texts no spreadsheet computes; leave out --escape-formulas, or choose --format csv", t.path)
 	case format != JSON && t.names == nil:
 		return nil, fault.Usagef("the fields of %s differ from row to row, so its answers cannot be %s; choose --format json, or keep one field with --id-column", t.path, format)
 	}
@@ -150,6 +152,11 @@ func (w *TableWriter) End() error {
 
 // line writes fields. number is that of their line in the file.
 func (w *TableWriter) line(number int64, fields []string) error {
+	if w.t.escape {
+		for i, f := range fields {
+			fields[i] = escapeFormula(f)
+		}
+	}
 	if w.csv != nil {
 		if err := w.csv.Write(fields); err != nil {
 			return err
@@ -168,6 +175,18 @@ func (w *TableWriter) line(number int64, fields []string) error {
 	}
 	_, err := io.WriteString(w.out, strings.Join(fields, w.delimiter)+"\n")
 	return err
+}
+
+// escapeFormula returns a cell that a spreadsheet takes as text: with a ' in front if it would be a formula.
+// Numbers stay numbers.
+func escapeFormula(cell string) string {
+	if cell == "" || !strings.Contains("=+-@\t\r\n", cell[:1]) {
+		return cell
+	}
+	if _, err := strconv.ParseFloat(cell, 64); err == nil {
+		return cell
+	}
+	return "'" + cell
 }
 
 // object writes a JSON object on a line.

@@ -36,6 +36,7 @@ func (a *Flags) Add(f *pflag.FlagSet) {
 	f.StringVar(&a.Columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
 	f.BoolVar(&a.SkipBad, "skip-bad-rows", false, "leave out the rows of the file that cannot be answered, such as empty texts, and count them")
 	f.StringVar(&a.Format, "format", "", "format of the answers: text, tsv, csv or json (default: by the name of --out, else text, or that of a file with columns)")
+	f.BoolVar(&a.Columns.EscapeFormulas, "escape-formulas", false, "write a ' in front of cells of tsv and csv that begin with = + - or @ and are no numbers, so that a spreadsheet shows them as text")
 	f.StringVar(&a.Out, "out", "", "`FILE` for the answers; may end in .gz or .zst (default: standard output)")
 	f.BoolVar(&a.Overwrite, "overwrite", false, "replace the file for the answers")
 }
@@ -47,6 +48,8 @@ func (a *Flags) Validate() error {
 		return fault.Usagef("%d --text and %d --text-pair given; expected one --text-pair for each --text, or none", len(a.Texts), len(a.Pairs))
 	case a.File == "" && a.SkipBad:
 		return fault.Usagef("--skip-bad-rows is given without --file; expected both, or neither")
+	case a.Columns.EscapeFormulas && (a.File == "" || predict.IsRecords(a.File)):
+		return fault.Usagef("--escape-formulas is given without a table in --file; expected both, or neither: only such answers have cells")
 	case a.File == "" && a.Columns != (predict.Columns{}):
 		return fault.Usagef("columns, or a format of the input, are given without --file; expected them only with --file")
 	case a.Overwrite && a.Out == "":

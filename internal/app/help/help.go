@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 )
 
 const (
@@ -31,7 +33,7 @@ func Install(root *cobra.Command) {
 	unquoteAll(root)
 	root.PersistentFlags().SortFlags = false
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		out := cmd.OutOrStdout()
+		out := shown.Raw(cmd.OutOrStdout())
 		width, bold := terminal(out)
 		if err := Write(out, cmd, width, bold); err != nil {
 			cmd.PrintErrln(err)

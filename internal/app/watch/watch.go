@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/app/chart"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
@@ -220,7 +221,7 @@ func Status(r *runfolder.Run) string {
 	if r.Reason != "" && r.State != runfolder.Running {
 		line += ": " + strings.Join(strings.Fields(r.Reason), " ")
 	}
-	return line
+	return shown.Text(line)
 }
 
 // Frame returns the lines of a picture of a run, none of them longer than the columns, at most rows of
@@ -245,7 +246,7 @@ func Frame(r *runfolder.Run, metric string, columns, rows int) []string {
 		if v, step, ok := eval.End(); ok {
 			title += fmt.Sprintf("  eval (o) %s at %d", chart.Value(v), step)
 		}
-		out = append(out, cut(title, columns))
+		out = append(out, cut(shown.Text(title), columns))
 		if height >= 2 {
 			out = append(out, chart.Terminal(points(train), points(eval), max(r.Steps, r.Step), columns, height)...)
 		}

@@ -65,6 +65,10 @@ func TestFrame(t *testing.T) {
 			t.Errorf("the picture does not have %q:\n%s", want, picture)
 		}
 	}
+	r.Folder = "\x1b[2J"
+	if got := Frame(r, "", 60, 24)[0]; !strings.HasPrefix(got, `\x1b[2J  stopped`) {
+		t.Errorf("a folder with a name that erases the screen: %q", got)
+	}
 	empty := &runfolder.Run{Folder: "runs/new", State: runfolder.Running, Log: runfolder.NewLog()}
 	if got := strings.Join(Frame(empty, "", 60, 24), "\n"); !strings.Contains(got, "nothing to draw yet") {
 		t.Errorf("a run without metrics: %s", got)

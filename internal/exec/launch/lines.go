@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"sync"
+
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
 )
 
 // maxLine is the number of bytes after which a line is passed on even if it has not ended.
@@ -47,7 +49,7 @@ func (l *lines) emit() {
 	if len(bytes.TrimSpace(l.partial)) > 0 {
 		l.last = string(bytes.TrimSpace(l.partial))
 	}
-	line := append([]byte(l.prefix), l.partial...)
+	line := append([]byte(l.prefix), shown.Text(string(l.partial))...)
 	_, _ = l.out.Write(append(line, '\n'))
 	l.partial = l.partial[:0]
 }

@@ -312,13 +312,13 @@ func TestLaunchKilled(t *testing.T) {
 func TestLines(t *testing.T) {
 	out := new(output)
 	l := &lines{prefix: "> ", out: out}
-	for _, part := range []string{"one\ntw", "o\n\n", "three"} {
+	for _, part := range []string{"one\ntw", "o\x1b[2J\n\n", "three"} {
 		fmt.Fprint(l, part)
 	}
 	if last := l.flush(); last != "three" {
 		t.Errorf("the last line is %q", last)
 	}
-	if want := "> one\n> two\n> \n> three\n"; out.String() != want {
+	if want := "> one\n> two\\x1b[2J\n> \n> three\n"; out.String() != want {
 		t.Errorf("%q, want %q", out, want)
 	}
 	fmt.Fprint(l, strings.Repeat("x", maxLine+1))
