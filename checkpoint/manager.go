@@ -205,6 +205,7 @@ func splitFile(name string) (base, ending string) {
 // first data file has been renamed, only that rename is missing. The save is then finished if all
 // checksums are right.
 func (m *Manager) recover() error {
+	vfs.RemoveLeftovers(m.cfg.Dir)
 	list, err := vfs.ReadDir(m.cfg.Dir)
 	if err != nil {
 		return err
@@ -234,8 +235,6 @@ func (m *Manager) recover() error {
 		step, ours := m.stepOf(base)
 		final := m.prefix(step)
 		switch {
-		case temp && (rest == StateName || rest == protectedName):
-			err = remove(f.Name())
 		case !ours || f.IsDir():
 		case temp && ending == ".index" && !unmoved[tempPrefix+base]:
 			path := filepath.Join(m.cfg.Dir, f.Name())

@@ -318,7 +318,7 @@ func TestManagerLeftovers(t *testing.T) {
 	keep := []string{"ckpt-8.data", "other-9.data-00000-of-00001", ".saving-other-3.index", "ckpt-x.data-00000-of-00001", "params.yaml", "ckpt-007.data-00000-of-00001"}
 	leftovers := []string{
 		".saving-ckpt-8.data-00000-of-00001", ".saving-ckpt-8.index", ".saving-ckpt-9.index",
-		".saving-ckpt-9.data-00000-of-00001.tempstate123", ".saving-ckpt-10.index.tempstate99", ".saving-checkpoint", ".saving-protected.json",
+		".saving-ckpt-9.data-00000-of-00001.tempstate123", ".saving-ckpt-10.index.tempstate99", ".checkpoint.part-ABCDEFGHIJKLMNOP",
 		"ckpt-9.data-00000-of-00001", "ckpt-11.data-00001-of-00002",
 	}
 	for _, name := range append(keep, leftovers...) {
@@ -572,8 +572,13 @@ func TestManagerOrder(t *testing.T) {
 	want := []string{
 		"bundle .saving-ckpt-2", "sync .", "bundle written .saving-ckpt-2",
 		"rename ckpt-2.data-00000-of-00001", "sync .", "rename ckpt-2.index", "sync .",
-		"write .saving-pruned.json", "write .saving-checkpoint", "rename checkpoint", "sync .",
+		"write .saving-pruned.json", "write .checkpoint.part-", "rename checkpoint", "sync .",
 		"remove ckpt-1.index", "remove ckpt-1.data-00000-of-00001", "remove .saving-pruned.json",
+	}
+	for i, op := range f.ops {
+		if part, _, ok := strings.Cut(op, ".part-"); ok {
+			f.ops[i] = part + ".part-"
+		}
 	}
 	if !slices.Equal(f.ops, want) {
 		t.Errorf("operations:\n%s\nwant:\n%s", strings.Join(f.ops, "\n"), strings.Join(want, "\n"))

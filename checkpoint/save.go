@@ -349,7 +349,7 @@ func (m *Manager) saveState() error {
 
 // replaceFile writes a file of the folder atomically.
 func (m *Manager) replaceFile(name string, data []byte) error {
-	return vfs.ReplaceFile(filepath.Join(m.cfg.Dir, name), filepath.Join(m.cfg.Dir, tempPrefix+name), data)
+	return vfs.ReplaceFile(filepath.Join(m.cfg.Dir, name), data)
 }
 
 // DiscardAfter deletes the checkpoints of later steps than the given one, for a run that

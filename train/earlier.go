@@ -352,7 +352,7 @@ func updateFile(path string, content []byte) error {
 	if before, err := vfs.ReadFile(path); err == nil && string(before) == string(content) {
 		return nil
 	}
-	return runfolder.Replace(path, content)
+	return vfs.ReplaceFile(path, content)
 }
 
 // copyDescription copies the data's manifest and vocabulary to the run folder.

@@ -151,7 +151,7 @@ func (t *training) atStart(ctx context.Context) error {
 	if err := t.goBack(ctx); err != nil {
 		return err
 	}
-	return runfolder.Replace(filepath.Join(t.folder, backFile), []byte(from))
+	return vfs.ReplaceFile(filepath.Join(t.folder, backFile), []byte(from))
 }
 
 // goBack makes the checkpoint of Env.ResumeFrom the newest one of the run. What the run has of later
@@ -308,7 +308,7 @@ func (t *training) branch(from *resumed) error {
 			return err
 		}
 	}
-	if err := runfolder.Replace(filepath.Join(checkpoints, filepath.Base(index)), content); err != nil {
+	if err := vfs.ReplaceFile(filepath.Join(checkpoints, filepath.Base(index)), content); err != nil {
 		return err
 	}
 	fmt.Fprintf(t.env.Out, "run %s begins with %s of another run, at step %d\n", t.folder, from.name, from.step)

@@ -58,7 +58,7 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 	if err == nil && !bytes.Equal(before, text) {
 		return usagef("%s was begun with other params; expected the same ones to continue it; give another folder with --study", path)
 	}
-	if err := vfs.ReplaceFile(path, path+".part", text); err != nil {
+	if err := vfs.ReplaceFile(path, text); err != nil {
 		return err
 	}
 	failed, err := t.trainRates(ctx, path)
@@ -79,7 +79,7 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 		return err
 	}
 	result := filepath.Join(t.folder, rateResult)
-	if err := vfs.ReplaceFile(result, result+".part", out.Bytes()); err != nil {
+	if err := vfs.ReplaceFile(result, out.Bytes()); err != nil {
 		return err
 	}
 	return printRates(env.Out, found, result)

@@ -48,8 +48,7 @@ func Write(run string, e *Evaluation) (path string, err error) {
 	if err := vfs.MkdirAll(vfs.Join(run, Folder), 0o777); err != nil {
 		return "", fmt.Errorf("evaluation: %w", err)
 	}
-	// A training and gorbit evaluate may write at the same time.
-	if err := vfs.ReplaceFile(path, path+"."+e.By+".tmp", b.Bytes()); err != nil {
+	if err := vfs.ReplaceFile(path, b.Bytes()); err != nil {
 		return "", fmt.Errorf("evaluation: %w", err)
 	}
 	return path, nil

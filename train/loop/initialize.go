@@ -149,7 +149,7 @@ func WantedOf(c *graphs.Contract) []checkpoint.Wanted {
 // ReportInit writes the report of the initial weights to a file, and prints to out a summary and
 // the variables that were not filled.
 func ReportInit(report *checkpoint.LoadReport, path string, out io.Writer) error {
-	if err := runfolder.Replace(path, []byte(report.String()+"\n")); err != nil {
+	if err := vfs.ReplaceFile(path, []byte(report.String()+"\n")); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "initial weights from %s; see %s for all tensors\n", report.Summary(), path)

@@ -173,7 +173,7 @@ func (r Results) WriteBest() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(r.Folder, BestFile)
-	return path, runfolder.Replace(path, content)
+	return path, vfs.ReplaceFile(path, content)
 }
 
 // WriteBase writes the params of all trials to BaseFile, for their processes.
@@ -184,5 +184,5 @@ func WriteBase(folder, params string) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return runfolder.Replace(path, []byte(params))
+	return vfs.ReplaceFile(path, []byte(params))
 }

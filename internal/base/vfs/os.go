@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 // OS is the file system of the operating system.
@@ -15,9 +16,17 @@ var _ WorkFS = OS{}
 // Open implements ReadFS. The file is an *os.File.
 func (f OS) Open(name string) (File, error) { return f.OpenFile(name, os.O_RDONLY, 0) }
 
-// OpenFile implements WorkFS. The file is an *os.File.
+// OpenFile implements WorkFS. The file is an *os.File. A file that may be made or emptied is not opened
+// through a symbolic link, which somebody may have laid to a file of another place.
 func (OS) OpenFile(name string, flag int, perm fs.FileMode) (WorkFile, error) {
+	written := flag&(os.O_CREATE|os.O_TRUNC) != 0
+	if written {
+		flag |= syscall.O_NOFOLLOW
+	}
 	f, err := os.OpenFile(name, flag, perm)
+	if info, statErr := os.Lstat(name); written && errors.Is(err, syscall.ELOOP) && statErr == nil && info.Mode()&fs.ModeSymlink != 0 {
+		err = &fs.PathError{Op: "write", Path: name, Err: errors.New("is a symbolic link, through which nothing is written; expected a file, or nothing: remove the link")}
+	}
 	if err != nil {
 		return nil, err // not a WorkFile that holds a nil pointer
 	}

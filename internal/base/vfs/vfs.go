@@ -305,19 +305,21 @@ func WriteFile(name string, data []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// ReplaceFile writes a file under another name in its folder and renames it, so that the
-// file always has either its old or its new content. The leftovers of a killed call are
-// overwritten by the next one. The file is durable when ReplaceFile returns.
-func ReplaceFile(name, temp string, data []byte) error {
-	err := WriteFile(temp, data)
-	if err == nil {
-		err = Rename(temp, name)
-	}
+// ReplaceFile writes a file under a name of its own in its folder and renames it, so that the file
+// always has either its old or its new content, also if other processes replace it at the same time.
+// The file is durable when ReplaceFile returns.
+func ReplaceFile(name string, data []byte) error {
+	p, err := newPart(name)
 	if err != nil {
-		_ = Remove(temp) // the first error is the one to report
 		return err
 	}
-	return SyncDir(filepath.Dir(name))
+	if _, err = p.Write(data); err == nil {
+		err = p.end(true)
+	}
+	if err != nil {
+		p.discard() // does nothing to a file that has its name
+	}
+	return err
 }
 
 // SyncFile makes the bytes of a file that others have written durable.

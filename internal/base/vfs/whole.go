@@ -14,14 +14,15 @@ import (
 )
 
 // Whole is a new file of any file system that appears under its name with all of its content, or not
-// at all. It is written next to its place, as .NAME.part; that of a [Remote] is written on this
-// machine, and End uploads it.
+// at all. It is written next to its place under a name of its own; that of a [Remote] is written on
+// this machine, and End uploads it. Of programs that write the same file at once, each writes its own.
 type Whole struct {
-	WorkFile   // to write to
-	path, temp string
-	overwrite  bool
-	remote     Remote // nil for a file of this machine
-	staged     string // the folder of temp if remote is set
+	WorkFile  // to write to; nil once it has its name or is removed
+	path      string
+	overwrite bool
+	part      *part  // nil for a file of a Remote
+	remote    Remote // nil for a file of this machine
+	staged    string // the folder of the file until it is uploaded
 }
 
 // CreateWhole begins a new file. An existing one is replaced only if overwrite is set; otherwise, and
@@ -45,45 +46,56 @@ func CreateWhole(name string, overwrite bool) (*Whole, error) {
 	}
 	w := &Whole{path: name, overwrite: overwrite, remote: remote}
 	if remote != nil {
-		if w.staged, err = remote.Stage(); err != nil {
+		if err := w.stage(); err != nil {
 			return nil, err
 		}
-		w.temp = filepath.Join(w.staged, path.Base(Clean(name)))
-	} else {
-		w.temp = filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".part")
+		return w, nil
 	}
-	if w.WorkFile, err = Create(w.temp); err != nil {
-		_ = os.RemoveAll(w.staged) // the first error is the one to report
-		if folder := filepath.Dir(name); remote == nil && errors.Is(err, fs.ErrNotExist) {
-			err = fault.Usagef("%s: there is no folder %s; create it with mkdir -p %[2]s", name, folder)
+	if _, err := os.Lstat(name); err == nil && info == nil && !overwrite {
+		return nil, fault.Usagef("%s is a symbolic link that leads nowhere; choose another name, or add --overwrite to replace it", name)
+	}
+	if w.part, err = newPart(name); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fault.Usagef("%s: there is no folder %s; create it with mkdir -p %[2]s", name, filepath.Dir(name))
 		}
 		return nil, err
 	}
+	w.WorkFile = w.part
 	return w, nil
+}
+
+// stage begins the file in a folder of this machine from which it is uploaded.
+func (w *Whole) stage() (err error) {
+	if w.staged, err = w.remote.Stage(); err != nil {
+		return err
+	}
+	if w.WorkFile, err = Create(filepath.Join(w.staged, path.Base(Clean(w.path)))); err != nil {
+		_ = os.RemoveAll(w.staged) // the first error is the one to report
+	}
+	return err
 }
 
 // End makes the file durable under its name. If an upload fails, the file stays on this machine, where
 // the error says.
 func (w *Whole) End(ctx context.Context) error {
-	err := errors.Join(w.Sync(), w.Close())
-	if err != nil {
+	if w.part != nil {
+		err := w.part.end(w.overwrite)
+		if err == nil {
+			w.WorkFile = nil
+		}
 		return err
 	}
-	if w.remote == nil {
-		if err := Rename(w.temp, w.path); err != nil {
-			return err
-		}
-		w.WorkFile = nil
-		return SyncDir(filepath.Dir(w.path))
+	if err := errors.Join(w.Sync(), w.Close()); err != nil {
+		return err
 	}
-	if err := w.remote.Put(ctx, w.temp, w.path, w.overwrite); err != nil {
-		w.WorkFile = nil
+	local := w.Name()
+	w.WorkFile = nil
+	if err := w.remote.Put(ctx, local, w.path, w.overwrite); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			err = fmt.Errorf("%s was made by another program meanwhile", w.path)
 		}
-		return fmt.Errorf("%w; the file is kept on this machine: upload it with gcloud storage cp %s %s", err, w.temp, w.path)
+		return fmt.Errorf("%w; the file is kept on this machine: upload it with gcloud storage cp %s %s", err, local, w.path)
 	}
-	w.WorkFile = nil
 	return os.RemoveAll(w.staged)
 }
 
@@ -92,11 +104,11 @@ func (w *Whole) Discard() {
 	if w.WorkFile == nil {
 		return
 	}
-	w.Close()
-	w.WorkFile = nil
-	if w.remote != nil {
+	if w.part != nil {
+		w.part.discard()
+	} else {
+		w.Close()
 		_ = os.RemoveAll(w.staged) // removed later, as what is not used
-		return
 	}
-	_ = Remove(w.temp) // the next call overwrites it
+	w.WorkFile = nil
 }

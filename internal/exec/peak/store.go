@@ -90,5 +90,5 @@ func (s Store) Keep(p Peak) error {
 	if err := vfs.MkdirAll(filepath.Dir(s.Path), 0o777); err != nil {
 		return err
 	}
-	return vfs.ReplaceFile(s.Path, fmt.Sprintf("%s.%d", s.Path, os.Getpid()), append(content, '\n'))
+	return vfs.ReplaceFile(s.Path, append(content, '\n'))
 }

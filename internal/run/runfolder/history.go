@@ -165,7 +165,7 @@ func (h Changes) Write(folder string) error {
 			return err
 		}
 	}
-	return Replace(filepath.Join(folder, History), b.Bytes())
+	return vfs.ReplaceFile(filepath.Join(folder, History), b.Bytes())
 }
 
 // Settled returns the history without the changes that are missing from params.yaml. The history

@@ -267,7 +267,7 @@ func KeepGraph(folder, export, from string) error {
 	if err != nil {
 		return err
 	}
-	return Replace(filepath.Join(own, KeptFile), append(list, '\n'))
+	return vfs.ReplaceFile(filepath.Join(own, KeptFile), append(list, '\n'))
 }
 
 // LinkOrCopy gives a file a second name, if try is set and the file system can. Otherwise it copies

@@ -101,7 +101,7 @@ func (g *GrowingTrainerState) begin(c Course, state runner.RunState, metrics int
 	text := append(withRoom(head, g.log), entries...)
 	text = append(text, closing(tail, g.some)...)
 	to := filepath.Join(g.Folder, Trainer)
-	if err := vfs.ReplaceFile(to, to+".part", text); err != nil {
+	if err := vfs.ReplaceFile(to, text); err != nil {
 		return err
 	}
 	g.size = int64(len(text))

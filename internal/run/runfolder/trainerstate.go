@@ -74,7 +74,7 @@ func WriteTrainerState(folder string, c Course, state runner.RunState) error {
 	if before, err := vfs.ReadFile(to); err == nil && bytes.Equal(before, content) {
 		return nil
 	}
-	return vfs.ReplaceFile(to, to+".part", content)
+	return vfs.ReplaceFile(to, content)
 }
 
 // text returns the content of the file.

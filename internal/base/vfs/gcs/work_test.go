@@ -109,7 +109,7 @@ func TestWorkUploadsWhatIsSynced(t *testing.T) {
 	must(t, vfs.SyncDir(dir))
 	has(t, server, rest[:len(rest)-1]...)
 	// A name that is replaced is old or new in every state.
-	must(t, vfs.ReplaceFile(path("old"), path("old.part"), []byte("new")))
+	must(t, vfs.ReplaceFile(path("old"), []byte("new")))
 	for _, h := range server.History() {
 		if got := string(h.State["run/old"].Data); got != "old" && got != "new" {
 			t.Errorf("after %s the file has %q", h.What, got)
@@ -176,7 +176,7 @@ func TestWriteThroughFailures(t *testing.T) {
 					name := filepath.Join(dir, fmt.Sprint("x", i))
 					must(t, vfs.WriteFile(name, []byte(data)))
 					must(t, vfs.SyncDir(dir))
-					must(t, vfs.ReplaceFile(name, name+".part", []byte(data+"2")))
+					must(t, vfs.ReplaceFile(name, []byte(data+"2")))
 					must(t, vfs.Rename(name, name+".moved"))
 					must(t, vfs.SyncDir(dir))
 				}
