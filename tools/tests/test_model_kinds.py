@@ -657,6 +657,83 @@ def test_metrics_are_sums_of_parts(metric, data, better):
     np.testing.assert_allclose(measured.result(totals), metric.result(), rtol=1e-5, atol=1e-6)
 
 
+NUMBER = [VECTOR, Feature("y", "int32", (None,), label=True)]
+SHORT = [VECTOR, Feature("y", "float32", (None, 4, 1), label=True)]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "features", "loss"),
+    [
+        ((1,), NUMBER, lambda y, p: tf.square(y - p)),  # int32 [B] and [B, 1]
+        ((4,), SHORT, lambda y, p: tf.reduce_mean(tf.abs(y - p), -1)),  # [B, 4, 1] and [B, 4]
+        ((4, 1), SHORT, lambda y, p: tf.reduce_mean(tf.square(y - p))),  # the mean of a batch
+    ],
+)
+def test_functions_get_labels_as_in_fit(outputs, features, loss):
+    size = int(np.prod(outputs))
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(size), layers.Reshape(outputs)])
+    made = task.ModelTask(Model(model, features, loss, "y"))
+    features = batch(made)
+    sums, mine = train(made, features)
+    model.compile("sgd", loss)
+    with tf.GradientTape() as tape:
+        value = model.compute_loss(y=features["y"], y_pred=model(features["x"]))
+    theirs = tape.gradient(value, [v.value for v in model.trainable_variables])
+    weight = float(sums["weight_sum"])
+    np.testing.assert_allclose(sums["loss_sum"] / weight, value, rtol=1e-5)
+    assert_gradients(made, mine, model, theirs, 1 / weight)
+
+
+def test_metrics_of_one_number_are_means_of_examples():
+    def close(y, p):
+        return tf.reduce_mean(tf.cast(tf.abs(y - p) < 1.0, tf.float32))
+
+    def tokens(y, p):  # [B, T, 1] and [B, T, 1], with a loss per token
+        return tf.cast(tf.abs(y - p) < 1.0, tf.float32)[..., 0]
+
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(4), layers.Reshape((4, 1))])
+    user = Model(model, SHORT, "mse", "y", metrics=[close, tokens])
+    made = task.ModelTask(user)
+    made.inspect(export.Export(made, made.optimizer))
+    features = batch(made, example_weights=np.array([1, 1, 0, 1, 2, 1], "float32"))
+    sums = made.evaluate_sums(features)
+    hits = np.abs(features["y"] - model(features["x"])) < 1.0
+    want = (hits.mean((1, 2)) * features["example_weights"]).numpy().sum() / 6
+    for name in ("close", "tokens"):
+        got = sums[f"metric/{name}/total"] / sums[f"metric/{name}/count"]
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+class Inner(layers.Layer):
+    """Calls a function of TensorFlow's of its own, with a loop that AutoGraph makes."""
+
+    def build(self, shape):
+        self.factor = self.add_weight(shape=(shape[-1],), initializer="ones", name="factor")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 6])])
+    def inner(self, x):
+        for _ in tf.range(2):
+            x = tf.tanh(x * self.factor)
+        return x
+
+    def call(self, x):
+        return self.inner(x)
+
+
+def test_a_layer_with_a_function_of_tensorflow(tmp_path):
+    model = keras.Sequential([keras.Input((6,)), Inner(), layers.Dense(3)])
+    made = task.ModelTask(Model(model, [VECTOR, CLASS], ENTROPY, "y"))
+    export.write(made, made.optimizer, tmp_path / "out")
+    features = batch(made)
+    loaded = tf.saved_model.load(str(tmp_path / "out"))
+    got = loaded.gradients(**features, seed=SEED)
+    with tf.GradientTape() as tape:
+        loss = ENTROPY(features["y"], model(features["x"]))
+    theirs = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    mine = {p: got[f"gradient/{p}"] for p in made.named.variables}
+    assert_gradients(made, mine, model, theirs, 1 / 6)
+
+
 def test_restored_statistics_are_computed_with(tmp_path):
     def build(shift: float) -> keras.Model:
         normalization = layers.Normalization()
@@ -723,7 +800,7 @@ def test_tf_keras_with_one_output_per_example():
         (legacy.losses.BinaryCrossentropy(), -np.log([0.8, 0.6, 0.3])),
         (legacy.losses.MeanSquaredError(), np.square([0.2, 0.4, 0.7])),
     ):
-        values, _ = losses.of_examples(loss, label, y)
+        values, _ = losses.of_examples(losses.Term(loss, y, label, 1.0, "y"))
         np.testing.assert_allclose(values, expected, rtol=1e-5)
     measured = metrics.Measured("accuracy", legacy.metrics.BinaryAccuracy(), 0)
     sums = measured.sums(label, y, tf.constant([1.0, 1.0, 2.0]))

@@ -147,6 +147,16 @@ class Linear(tf.Module):
         return self.beside(self, x) @ self.factor
 
 
+class Slim(Linear):
+    """Gives one number for each example, as a column."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda module, x: x)
+
+    def __call__(self, x):
+        return super().__call__(x)[:, :1]
+
+
 class Holding(tf.Module):
     """Holds a layer of Keras 3."""
 
@@ -210,6 +220,10 @@ def similarity(labels, outputs):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(tf.shape(outputs)[0]), products)
 
 
+def products(x):
+    return tf.matmul(x, x, transpose_b=True)
+
+
 OUTSIDE = keras.Variable(np.ones(6, "float32"), name="outside")
 ONE_HOT = [VECTOR, Feature("y", "float32", (None, 3), label=True)]
 IDS = [Feature("x", "int32", (None, 6)), CLASS]
@@ -253,11 +267,31 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
         (OwnStep, {}, "OwnStep has a train_step of its own, which gorbit does not call"),
         (
             stack,
-            {"loss": lambda y, p: tf.reduce_mean(ENTROPY.call(y, p))},
-            "loss <lambda> gives one number for a whole batch; expected one per example",
+            {"loss": lambda y, p: tf.reduce_max(ENTROPY.call(y, p))},
+            "loss <lambda> gives one number for a whole batch, which is not the mean of its exam",
         ),
         (
-            lambda: keras.Sequential([keras.Input((6,)), layers.Dense(1)]),
+            stack,
+            {"metrics": [lambda y, p: tf.reduce_max(ENTROPY.call(y, p))]},
+            "metric lambda gives one number for a whole batch, which is not the mean of its exa",
+        ),
+        (
+            stack,
+            {"loss": [ENTROPY, "mse"]},
+            "2 losses are given for outputs; expected one, for instance a function of labels",
+        ),
+        (
+            lambda: keras.Sequential([keras.Input((6,)), layers.Dense(3), layers.Lambda(products)]),
+            {"loss": lambda y, p: tf.reduce_logsumexp(p, -1)},
+            "output outputs has a number for each pair of examples of a batch, so that",
+        ),
+        (
+            stack,
+            {"loss": lambda y, p: products(p)},
+            "the loss of outputs has a number for each pair of examples of a batch, so that",
+        ),
+        (
+            Slim,
             {"loss": lambda y, p: tf.square(tf.cast(y, tf.float32) - p)},
             "loss <lambda> compares labels of the shape [5] with outputs of the shape [5, 1] each",
         ),
@@ -327,8 +361,7 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
         (
             lambda: stack(layers.Lambda(lambda x: tf.reshape(x, [5, 6]))),
             {},
-            "the model fails on batches of other sizes: InvalidArgumentError: Graph execution "
-            "error: Detected at node mul: Incompatible shapes: [12] vs. [5]",
+            "the model fails on batches of other sizes: InvalidArgumentError: Input to reshape is",
         ),
         (
             Bfloat,

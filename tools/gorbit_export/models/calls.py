@@ -106,6 +106,8 @@ class KerasCaller(Caller):
         before = {id(holder): value for holder, value in mapping}
         with (
             constants(),
+            # A function within the model would keep its trace, and with it these values.
+            _inlined(),
             recording((v, tf.convert_to_tensor(v)) for v in plain.values()) as record,
             keras.StatelessScope(mapping, collect_losses=True) as scope,
         ):

@@ -12,9 +12,10 @@ the sum over them of factor * (sum over t of m l) / (sum over t of m), and W the
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Callable
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras.src.trainers import compile_utils
 
@@ -33,6 +34,7 @@ class Term:
         label: what the output is compared with.
         factor: its part of the whole.
         name: the output's, for messages.
+        fit: whose fit trains such a model, "keras" or "tf_keras"; "" if there is none.
     """
 
     loss: Any
@@ -40,6 +42,7 @@ class Term:
     label: Any
     factor: float
     name: str
+    fit: str = ""
 
 
 def is_function(loss: Any) -> bool:
@@ -107,43 +110,92 @@ def ignored_class(loss: Any) -> int:
     return int(config.get("ignore_class") or 0)
 
 
-def of_examples(loss: Any, label: Any, y: Any) -> tuple[Tensor, Tensor | None]:
+def of_examples(term: Term) -> tuple[Tensor, Tensor | None]:
     """Computes a loss before it is reduced.
 
-    Args:
-        loss: a Loss, a name, or a function of labels and outputs.
-        label: the labels.
-        y: the outputs.
+    A function that gives the mean of a batch, see `check`, is called with each example by itself.
 
     Returns:
         The losses, float32 [B] or [B, ...], and their mask, or None.
-
-    Raises:
-        Refusal: if the loss is one number for all examples.
     """
-    mask = keras.src.backend.get_keras_mask(y) if tf.is_tensor(y) else None
-    if isinstance(loss, str):
-        loss = compile_utils.get_loss(loss, label, y)
-    if isinstance(loss, keras.losses.Loss):
-        # As Loss.__call__ does.
-        label, y = (_cast(value, loss.dtype, True) for value in (label, y))
-        values = loss.call(label, y)
-    elif callable(getattr(loss, "call", None)):  # tf-keras
-        values = loss.call(like_fit(label, y), _cast(y, tf.float32, False))
-    else:
-        values = loss(label, y)
-        _refuse_pairs(loss, label, y, values)
+    mask = keras.src.backend.get_keras_mask(term.y) if tf.is_tensor(term.y) else None
+    call, label, y = _prepared(term)
+    values = call(label, y)
     out = keras.src.backend.get_keras_mask(values)
     if mask is not None and out is not None:
         mask = tf.logical_and(mask, out)
-    values = tf.cast(values, tf.float32)
     if values.shape.rank == 0:
-        name = getattr(loss, "name", None) or getattr(loss, "__name__", type(loss).__name__)
+        values = by_example(call, label, y)
+    return tf.cast(values, tf.float32), out if mask is None else mask
+
+
+def check(term: Term) -> Tensor:
+    """Checks what a loss gives for an example batch, and returns it.
+
+    Raises:
+        Refusal: if it is a list, or one number that is not the mean of the examples' numbers.
+    """
+    if isinstance(term.loss, (list, tuple)):
         raise Refusal(
-            f"loss {name} gives one number for a whole batch; expected one per example, "
-            "[examples] or [examples, ...]"
+            f"{len(term.loss)} losses are given for {term.name}; expected one, for instance a "
+            "function of labels and outputs that adds them up"
         )
-    return values, out if mask is None else mask
+    call, label, y = _prepared(term)
+    values = call(label, y)
+    if values.shape.rank == 0 and not is_mean(call, label, y):
+        loss, hint = term.loss, ""
+        if "axis" in getattr(loss, "_fn_kwargs", {}) and tf.is_tensor(y):  # Dice, Tversky
+            hint = f", as with axis={tuple(range(1, y.shape.rank))}"
+        raise Refusal(
+            f"loss {_name(loss)} gives one number for a whole batch, which is not the mean of its "
+            "examples', so that the parts of a batch do not add up to it; expected one per "
+            f"example, [examples] or [examples, ...]{hint}"
+        )
+    return values
+
+
+def by_example(function: Callable[[Any, Any], Tensor], label: Any, y: Any) -> Tensor:
+    """Calls a function with each example as a batch of its own, and returns the numbers."""
+
+    def one(example: list[Tensor]) -> Tensor:
+        alone = [x[None] for x in example]
+        return function(*tf.nest.pack_sequence_as([label, y], alone))
+
+    return tf.vectorized_map(one, [tf.convert_to_tensor(x) for x in tf.nest.flatten([label, y])])
+
+
+def is_mean(function: Callable[[Any, Any], Tensor], label: Any, y: Any) -> bool:
+    """Whether the one number that a function gives is the mean of each example's number."""
+    whole, parts = function(label, y), by_example(function, label, y)
+    if parts.shape.rank != 1:
+        return False
+    parts = np.asarray(tf.cast(parts, tf.float64))
+    scale = max(float(np.abs(parts).mean()), 1e-30)
+    return bool(abs(parts.mean() - float(whole)) <= 1e-4 * scale)
+
+
+def _name(loss: Any) -> str:
+    if isinstance(loss, str):
+        return loss
+    return getattr(loss, "name", None) or getattr(loss, "__name__", type(loss).__name__)
+
+
+def _prepared(term: Term) -> tuple[Callable[[Any, Any], Tensor], Any, Any]:
+    """Returns what is called, and what with, for a loss as fit makes it."""
+    loss, label, y = term.loss, term.label, term.y
+    function = not isinstance(loss, str) and is_function(loss)
+    if isinstance(loss, str) or (function and term.fit == "keras" and tf.is_tensor(y)):
+        loss = compile_utils.get_loss(loss, label, y)
+    elif function and term.fit == "tf_keras" and tf.is_tensor(y):
+        from tf_keras.src.losses import LossFunctionWrapper
+
+        loss = LossFunctionWrapper(loss)
+    if isinstance(loss, keras.losses.Loss):  # as Loss.__call__ does
+        return loss.call, *(_cast(value, loss.dtype, True) for value in (label, y))
+    if callable(getattr(loss, "call", None)):  # tf-keras
+        return loss.call, like_fit(label, y), _cast(y, tf.float32, False)
+    _refuse_pairs(loss, label, y)
+    return loss, label, y
 
 
 def like_fit(label: Any, y: Any) -> Any:
@@ -153,13 +205,15 @@ def like_fit(label: Any, y: Any) -> Any:
     return label
 
 
-def _refuse_pairs(loss: Any, label: Any, y: Any, values: Tensor) -> None:
+def _refuse_pairs(loss: Any, label: Any, y: Any) -> None:
     """Refuses a function that compares labels [B] with outputs [B, 1] each with each."""
     if not tf.is_tensor(label) or not tf.is_tensor(y):
         return
     shapes = sorted((label.shape.as_list(), y.shape.as_list()), key=len)
     count = shapes[0][0] if shapes[0] else None
-    if count and count > 1 and shapes == [[count], [count, 1]] and values.shape == [count, count]:
+    if not count or count < 2 or shapes != [[count], [count, 1]]:
+        return
+    if loss(label, y).shape == [count, count]:
         raise Refusal(
             f"loss {getattr(loss, '__name__', loss)} compares labels of the shape "
             f"{label.shape.as_list()} with outputs of the shape {y.shape.as_list()} each with "
@@ -205,7 +259,7 @@ def weighed(term: Term, weights: Tensor, tokens: bool) -> tuple[Any, Any, Tensor
     With `tokens`, and a loss per token, the tokens are the examples. Keras' own metrics take
     means over the tokens of an example, which do not add up over batches of other lengths.
     """
-    values, mask = of_examples(term.loss, term.label, term.y)
+    values, mask = of_examples(term)
     rank = values.shape.rank
     if rank < 2 or not tf.is_tensor(term.y) or not tf.is_tensor(term.label):
         return term.label, term.y, weights
@@ -229,7 +283,7 @@ def sums(terms: list[Term], added: list[Tensor], weights: Tensor) -> dict[str, T
     """Returns loss_sum and weight_sum, see the module."""
     total, weight = None, None
     if len(terms) == 1 and terms[0].factor == 1:
-        values, mask = of_examples(terms[0].loss, terms[0].label, terms[0].y)
+        values, mask = of_examples(terms[0])
         spreads = spread(weights, mask, values)
         total = tf.reduce_sum(tf.math.multiply_no_nan(values, spreads))
         weight = tf.reduce_sum(spreads)
@@ -239,7 +293,7 @@ def sums(terms: list[Term], added: list[Tensor], weights: Tensor) -> dict[str, T
             raise Refusal("there are several losses and weights per token; expected per example")
         total, weight = tf.constant(0.0), tf.reduce_sum(examples)
         for term in terms:
-            values, mask = of_examples(term.loss, term.label, term.y)
+            values, mask = of_examples(term)
             ones = spread(tf.ones_like(examples), mask, values)
             axes = list(range(1, values.shape.rank))
             mean = tf.math.divide_no_nan(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -32,11 +34,13 @@ class Measured:
         name: its name in logs.
         metric: a Metric of Keras 3 or tf-keras.
         output: number of the output that it is of.
+        rank: number of axes of what its function gives; 0 if it is no function of the user's.
     """
 
     name: str
     metric: Any
     output: int
+    rank: int = 0
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -52,7 +56,7 @@ class Measured:
     @property
     def of_tokens(self) -> bool:
         """Whether it is one of Keras' own, which take tokens like examples."""
-        return type(self.metric).__module__.startswith(("keras.", "tf_keras."))
+        return self.rank == 0 and _is_keras_own(type(self.metric))
 
     @property
     def better(self) -> str:
@@ -126,6 +130,9 @@ def resolve(wanted: list[Any], labels: list[Any], outputs: list[Any]) -> list[Me
                     else "a metric is called loss; give it another name="
                 )
             measured = Measured(name, metric, i)
+            if hasattr(metric, "_fn") and not _is_keras_own(metric._fn):
+                rank = _take_examples(measured, labels[i], outputs[i])
+                measured = dataclasses.replace(measured, rank=rank)
             _make_variables(measured, labels[i], outputs[i])
             found.append(measured)
     return found
@@ -140,17 +147,59 @@ def _metric(identifier: Any, label: Any, y: Any) -> Any:
         raise Refusal(f"metric {identifier!r} is not one of keras.metrics") from err
 
 
+def _is_keras_own(thing: Any) -> bool:
+    return getattr(thing, "__module__", "").startswith(("keras.", "tf_keras."))
+
+
+def _take_examples(measured: Measured, label: Any, y: Any) -> int:
+    """Lets a function that gives one number for a batch give one for each example.
+
+    Returns:
+        The number of axes of what it gives then.
+
+    Raises:
+        Refusal: if the number is not the mean of those.
+    """
+    metric = measured.metric
+    function, more = metric._fn, getattr(metric, "_fn_kwargs", {})
+
+    def whole(label: Any, y: Any) -> Tensor:
+        return tf.convert_to_tensor(function(label, y, **more))
+
+    with _failing(measured.name):
+        if rank := whole(label, y).shape.rank:
+            return rank
+        mean = losses.is_mean(whole, label, y)
+    if not mean:
+        raise Refusal(
+            f"metric {measured.name} gives one number for a whole batch, which is not the mean of "
+            "its examples', so that batches cannot be added up; expected one per example, or a "
+            "keras.metrics.Metric that adds up what its result() needs"
+        )
+    metric._fn = lambda label, y, **_: losses.by_example(whole, label, y)
+    return 1
+
+
+@contextlib.contextmanager
+def _failing(name: str) -> Iterator[None]:
+    """Turns what a metric raises into a Refusal."""
+    try:
+        yield
+    except Exception as err:
+        raise Refusal(
+            f"metric {name} fails on the labels and outputs: {' '.join(str(err).split())}"
+        ) from err
+
+
 def _make_variables(measured: Measured, label: Any, y: Any) -> None:
     """Lets the metric make variables that depend on shapes, and checks that they begin at 0."""
     metric = measured.metric
     metric.reset_state()
-    try:
+    with _failing(measured.name):
         if measured._takes_values():
             metric.update_state(y)
         else:
             metric.update_state(label, y)
-    except Exception as err:
-        raise Refusal(f"metric {measured.name} fails on the labels and outputs: {err}") from err
     metric.reset_state()
     for path, variable in measured.variables.items():
         value = variable.numpy()

@@ -121,7 +121,7 @@ def sentence(err: Exception) -> str:
     text = "\n".join(line for line in lines if not line.lstrip().startswith(('File "', "[[")))
     if bold := re.search(r"\x1b\[1m(.*?)\x1b\[0m", text, re.DOTALL):
         text = bold.group(1)
-    text = " ".join(text.split())
+    text = " ".join(re.sub(r"\{\{function_node.*?\}\}", "", text).split())
     return f"{type(err).__name__}: {text[:300]}" + ("..." if len(text) > 300 else "")
 
 

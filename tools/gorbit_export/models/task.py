@@ -76,6 +76,9 @@ class ModelTask(task.Task):
         self.features = features(user.features)
         self.hyperparameters: list[task.Hyperparameter] = []
         self._settings, self._drawn = settings or {}, drawn
+        self._fit = "tf_keras" if names.is_legacy(user.model) else ""
+        if isinstance(user.model, keras.layers.Layer):
+            self._fit = "keras"
         rules.check(user)
         self._weights = next(f for f in self.features if f.role == "weight")
         self._inputs = [f.name for f in self.features if f.role == "input"]
@@ -144,9 +147,10 @@ class ModelTask(task.Task):
                     "keras.random.SeedGenerator of the layer"
                 )
         terms = self._terms(batch, y)
+        self._refuse_pairs()
         for term in terms:
             with _explained(f"the loss of {term.name} fails"):
-                values, _ = losses.of_examples(term.loss, term.label, term.y)
+                values, _ = losses.of_examples(term)
             if values.shape[0] != 5:
                 raise Refusal(
                     f"the loss of {term.name} has the shape {values.shape.as_list()} for 5 "
@@ -173,6 +177,27 @@ class ModelTask(task.Task):
         self._infer_classes(terms)
         self.outputs = self._outputs(self._answers(y), terms)
         self._flops = self._count()
+
+    def _refuse_pairs(self) -> None:
+        """Refuses outputs and losses that have a number for each pair of examples."""
+        shapes: dict[str, list[list[int]]] = {}
+        for count in (5, 6):
+            batch = {name: tf.constant(v) for name, v in self.example.batch(count).items()}
+            with _explained("the model fails on batches of other sizes"):
+                y = self._caller(batch, False, calls.fixed()).y
+            for pair in losses.paired(y, self._output_names()):
+                shapes.setdefault(f"output {pair['name']}", []).append(pair["y"].shape.as_list())
+            for term in self._terms(batch, y):
+                with _explained(f"the loss of {term.name} fails"):
+                    values = losses.check(term)
+                shapes.setdefault(f"the loss of {term.name}", []).append(values.shape.as_list())
+        for what, (five, six) in shapes.items():
+            if five[:2] == [5, 5] and six[:2] == [6, 6]:
+                raise Refusal(
+                    f"{what} has a number for each pair of examples of a batch, so that the parts "
+                    "of a batch do not add up to it; expected [examples] or [examples, ...], of "
+                    "each example by itself"
+                )
 
     def _doubt(self, term: losses.Term) -> None:
         """Notes a loss that takes logits where there are probabilities, or the other way round."""
@@ -243,7 +268,8 @@ class ModelTask(task.Task):
             return []
         if losses.is_function(user.loss) and isinstance(y, (dict, list, tuple)):
             # One function of all outputs.
-            return [losses.Term(user.loss, y, self._label(batch, user.labels), 1.0, "all outputs")]
+            label = self._label(batch, user.labels)
+            return [losses.Term(user.loss, y, label, 1.0, "all outputs", self._fit)]
         pairs = losses.paired(
             y, self._output_names(), loss=user.loss, labels=user.labels, weights=user.loss_weights
         )
@@ -254,6 +280,7 @@ class ModelTask(task.Task):
                 self._label(batch, pair["labels"]),
                 1.0 if pair["weights"] is None else float(pair["weights"]),
                 pair["name"],
+                self._fit,
             )
             for pair in pairs
             if pair["loss"] is not None
@@ -272,6 +299,8 @@ class ModelTask(task.Task):
                 label, y, spread = losses.weighed(
                     by_output[pair["name"]], weights, measured.of_tokens
                 )
+            if measured.rank and spread.shape.rank > measured.rank:
+                spread = weights  # the function takes means over tokens itself
             sums.update(measured.sums(label, y, spread))
         return sums
 
