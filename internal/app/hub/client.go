@@ -106,7 +106,7 @@ func (e *StatusError) again() bool {
 type client struct {
 	Config
 	http *http.Client
-	host string
+	hub  *url.URL
 }
 
 func newClient(c Config) (*client, error) {
@@ -118,12 +118,10 @@ func newClient(c Config) (*client, error) {
 		return nil, err
 	}
 	c.Endpoint = strings.TrimRight(c.Endpoint, "/")
-	return &client{Config: c, host: u.Host, http: &http.Client{
+	return &client{Config: c, hub: u, http: &http.Client{
 		// A redirect to another host would not have the token, and one of an upload has no body.
-		CheckRedirect: func(r *http.Request, _ []*http.Request) error {
-			return fmt.Errorf("the hub redirects to %s; set HF_ENDPOINT to that address", r.URL.Host)
-		},
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: 5 * time.Minute, TLSHandshakeTimeout: 30 * time.Second, MaxIdleConnsPerHost: partsAtOnce},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: 5 * time.Minute, TLSHandshakeTimeout: 30 * time.Second, MaxIdleConnsPerHost: partsAtOnce},
 	}}, nil
 }
 
@@ -201,7 +199,7 @@ func (c *client) once(ctx context.Context, r call) ([]byte, http.Header, error) 
 		request.Header.Set(name, value)
 	}
 	// Large files go to addresses that carry their own permission, on other hosts.
-	if own := request.URL.Host == c.host; own && request.Header.Get("Authorization") == "" {
+	if c.own(request.URL) && request.Header.Get("Authorization") == "" {
 		request.Header.Set("Authorization", "Bearer "+c.Token)
 	} else if request.URL.Scheme != "https" && !devices.IsLoopback(request.URL.Hostname()) {
 		return nil, nil, &permanentError{fmt.Errorf("%s: the answer of the hub has the address %s://%s; expected https://", r.what, request.URL.Scheme, request.URL.Host)}
@@ -229,10 +227,28 @@ func (c *client) once(ctx context.Context, r call) ([]byte, http.Header, error) 
 	if len(content) > maxAnswer {
 		return nil, nil, &permanentError{fmt.Errorf("%s: the hub's answer is longer than %d bytes", r.what, maxAnswer)}
 	}
+	if to, err := response.Location(); err == nil && response.StatusCode/100 == 3 {
+		return nil, nil, &permanentError{fmt.Errorf("%s: %w", r.what, c.redirected(request.URL, to))}
+	}
 	if response.StatusCode/100 != 2 {
 		return nil, response.Header, &StatusError{What: r.what, Status: response.StatusCode, Message: c.message(content, response.Header)}
 	}
 	return content, response.Header, nil
+}
+
+// own reports whether an address is the hub's, which alone gets the token.
+func (c *client) own(u *url.URL) bool { return u.Host == c.hub.Host && u.Scheme == c.hub.Scheme }
+
+// redirected returns the error of an answer that names another address.
+func (c *client) redirected(from, to *url.URL) error {
+	place := &url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path} // the rest may hold a permission
+	switch {
+	case !c.own(from):
+		return fmt.Errorf("the storage of the hub redirects to %s; redirects are not followed", place)
+	case c.own(to):
+		return fmt.Errorf("the hub redirects to %s; redirects are not followed: has the repository another name now?", place)
+	}
+	return fmt.Errorf("the hub redirects to %s; redirects are not followed: if that is your hub, set HF_ENDPOINT to %s://%s", place, to.Scheme, to.Host)
 }
 
 // message returns what a hub says of an error, in one line and without the token.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -314,6 +315,35 @@ func TestStrangeAnswers(t *testing.T) {
 			t.Errorf("%s answers %q, and the push says nothing", tt.path, tt.answer)
 		} else if strings.Contains(err.Error(), hubtest.Token) {
 			t.Errorf("the error tells the token: %v", err)
+		}
+	}
+}
+
+// TestRedirects checks that a redirect, also one of a call with a body, is said at once, and that
+// nothing goes where it leads.
+func TestRedirects(t *testing.T) {
+	dir, _ := model(t)
+	var calls, strangers atomic.Int64
+	stranger := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { strangers.Add(1) }))
+	defer stranger.Close()
+	for _, tt := range []struct {
+		status   int
+		to, says string
+	}{
+		{http.StatusMovedPermanently, stranger.URL + "/api?permission=x", "the hub redirects to " + stranger.URL + "/api; redirects are not followed: if that is your hub, set HF_ENDPOINT to " + stranger.URL},
+		{http.StatusTemporaryRedirect, "/api/renamed", "/api/renamed; redirects are not followed: has the repository another name now?"},
+	} {
+		calls.Store(0)
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			calls.Add(1)
+			http.Redirect(w, r, tt.to, tt.status)
+		}))
+		defer s.Close()
+		var log bytes.Buffer
+		c := config(start(t), &log)
+		c.Endpoint = s.URL
+		if _, err := hub.Push(t.Context(), c, dir); err == nil || !strings.HasSuffix(err.Error(), tt.says) || calls.Load() != 1 || strangers.Load() != 0 {
+			t.Errorf("%d calls, %d elsewhere: %v; expected %q", calls.Load(), strangers.Load(), err, tt.says)
 		}
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // csvRows are rows of RFC 4180: a quoted field may contain commas and line breaks.
@@ -12,6 +15,7 @@ type csvRows struct {
 	r     *csv.Reader
 	limit *limited
 	path  string
+	line  int // after the last row
 	row   []byte
 }
 
@@ -22,7 +26,7 @@ func newCSVRows(text io.Reader, path string, delimiter byte) *csvRows {
 	limit := &limited{r: text}
 	r := csv.NewReader(limit)
 	r.FieldsPerRecord, r.ReuseRecord, r.Comma = -1, true, rune(delimiter)
-	return &csvRows{r: r, limit: limit, path: path}
+	return &csvRows{r: r, limit: limit, path: path, line: 1}
 }
 
 // limited returns an error after left bytes.
@@ -48,14 +52,20 @@ func (r *csvRows) next() ([]byte, int64, error) {
 	if err != nil {
 		var pe *csv.ParseError
 		if errors.As(err, &pe) {
+			r.line = pe.Line + 1
 			return nil, int64(pe.StartLine), &Error{r.path, int64(pe.StartLine), quoting(pe)}
 		}
-		if err != io.EOF {
+		switch {
+		case errors.Is(err, errLong): // without its end, the next row's beginning is not known
+			err = fault.Damagedf("%s:%d: %w", r.path, r.line, err)
+		case err != io.EOF:
 			err = fmt.Errorf("%s: %w", r.path, err)
 		}
 		return nil, 0, err
 	}
 	start, _ := r.r.FieldPos(0)
+	last, _ := r.r.FieldPos(len(record) - 1)
+	r.line = last + strings.Count(record[len(record)-1], "\n") + 1
 	r.row = r.row[:0]
 	for i, s := range record {
 		line, _ := r.r.FieldPos(i)

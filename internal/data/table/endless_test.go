@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // A line without end is refused as soon as it is too long; where bad rows are skipped, the
@@ -37,6 +39,19 @@ func TestEndlessLine(t *testing.T) {
 	}
 	if s := strings.Join(got, ","); s != "a,bad,b" {
 		t.Errorf("read %s, expected a,bad,b", s)
+	}
+}
+
+// TestEndlessRow reads a row of a CSV file whose quotation mark is not closed. Rows cannot be skipped
+// any more: it is damage of the file.
+func TestEndlessRow(t *testing.T) {
+	rows := newCSVRows(io.MultiReader(strings.NewReader("a,b\n1,\"2\n3\"\n\"5"), endless{}), "x.csv", ',')
+	_, _, err := rows.next()
+	for range 2 {
+		_, _, err = rows.next()
+	}
+	if fault.Of(err) != fault.Damaged || errors.As(err, new(*Error)) || !strings.HasPrefix(err.Error(), "x.csv:4: a row is longer than ") {
+		t.Errorf("error %v", err)
 	}
 }
 
