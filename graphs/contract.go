@@ -201,6 +201,9 @@ type Optimizer struct {
 	// Iterations is the int64 scalar variable that counts updates.
 	Iterations      string           `json:"iterations"`
 	Hyperparameters []Hyperparameter `json:"hyperparameters"`
+	// Defaults are the params of a run's optimizer that the exported one brings along, by name, such as
+	// learning_rate: numbers and words. Runs have them unless they are set.
+	Defaults map[string]any `json:"defaults,omitempty"`
 }
 
 // AveragePrefix stands before the name of a variable in that of its moving average.

@@ -125,7 +125,7 @@ func Open(path string) (*Export, error) {
 	if err != nil {
 		return nil, err
 	}
-	contract, err := readContract(path)
+	contract, err := ReadContract(path)
 	if err != nil {
 		return nil, err
 	}

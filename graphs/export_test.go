@@ -62,7 +62,7 @@ func exported(t testing.TB) string {
 func exportedModel(t testing.TB) (*Contract, *spb.SavedModel) {
 	t.Helper()
 	dir := exported(t)
-	contract, err := readContract(dir)
+	contract, err := ReadContract(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

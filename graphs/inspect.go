@@ -36,10 +36,12 @@ type Report struct {
 	DecayedParameters int64 `json:"decayed_parameters"`
 	// VariableBytes is the size of the model's variables, SlotBytes that of the optimizer's
 	// slots.
-	VariableBytes int64    `json:"variable_bytes"`
-	SlotBytes     int64    `json:"slot_bytes"`
-	Optimizer     string   `json:"optimizer"`
-	Slots         []string `json:"slots"`
+	VariableBytes int64  `json:"variable_bytes"`
+	SlotBytes     int64  `json:"slot_bytes"`
+	Optimizer     string `json:"optimizer"`
+	// Defaults are the params of a run's optimizer that the export brings along.
+	Defaults map[string]any `json:"defaults,omitempty"`
+	Slots    []string       `json:"slots"`
 	// StateBytes is the size of the states.
 	StateBytes int64 `json:"state_bytes"`
 
@@ -133,6 +135,7 @@ func Inspect(e *Export) *Report {
 		SavedModelBytes: e.ModelBytes,
 		Parameters:      c.Parameters(),
 		Optimizer:       c.Optimizer.Name,
+		Defaults:        c.Optimizer.Defaults,
 		Slots:           c.SlotNames(),
 		Features:        append([]Feature{}, c.Features...),
 		States:          append([]State{}, c.States...),
@@ -229,6 +232,13 @@ func (r *Report) Write(w io.Writer) error {
 		p.row("states", fmt.Sprintf("%s, %s", count(len(r.States), "variable"), words.Bytes(r.StateBytes)))
 	}
 	p.row("optimizer", fmt.Sprintf("%s, slots %s: %s", r.Optimizer, listText(r.Slots), words.Bytes(r.SlotBytes)))
+	if len(r.Defaults) > 0 {
+		var own []string
+		for _, name := range sortedKeys(r.Defaults) {
+			own = append(own, fmt.Sprintf("%s=%v", name, r.Defaults[name]))
+		}
+		p.row("its defaults", strings.Join(own, " "))
+	}
 
 	if len(r.FLOPs) > 0 {
 		p.title("FLOPs per token")

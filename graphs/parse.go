@@ -17,7 +17,8 @@ import (
 // maxContractBytes limits the size of gorbit.json, which has about 1 KB per variable.
 const maxContractBytes = 64 << 20
 
-func readContract(dir string) (*Contract, error) {
+// ReadContract reads and checks gorbit.json of the export in a folder, without its functions.
+func ReadContract(dir string) (*Contract, error) {
 	data, err := stream.ReadFile(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &ContractError{dir, "no " + ContractFile + "; export it with python -m gorbit_export"}

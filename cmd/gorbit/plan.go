@@ -59,10 +59,12 @@ the memory ends alone, and is named as such.`,
 	f.Float64Var(&p.memory, "memory", 0, "memory in `GIB` that the training may have (default: what is available)")
 	f.BoolVar(&p.json, "json", false, "print JSON")
 	help.Group(f, "The plan", "batch-sizes", "probe-steps", "probe-batches", "memory", "json")
-	base := params.Defaults()
 	short := addParams(f, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := base.Load(p.files, append(p.settings, short()...)); err != nil {
+		base, _, err := train.LoadParams(cmd.Context(), p.run, func(base *params.Params) error {
+			return base.Load(p.files, append(p.settings, short()...))
+		})
+		if err != nil {
 			return err
 		}
 		return p.make(cmd, g, base)

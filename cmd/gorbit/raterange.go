@@ -37,7 +37,7 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 	if len(t.search) > 0 {
 		return usagef("both --lr-range and --search are given; expected one of them")
 	}
-	p, err := t.rateParams()
+	p, err := t.rateParams(ctx, env)
 	if err != nil {
 		return err
 	}
@@ -86,8 +86,8 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 }
 
 // rateParams returns the params of the training.
-func (t *tuning) rateParams() (params.Params, error) {
-	_, p, err := t.base()
+func (t *tuning) rateParams(ctx context.Context, env train.Env) (params.Params, error) {
+	_, p, err := t.base(ctx, env)
 	if err != nil {
 		return p, err
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"runtime"
@@ -28,10 +30,10 @@ func newTrain(g *globals) *cobra.Command {
 		Short: "Train an exported graph, or continue a run",
 		Long: `Trains an exported graph on TFRecords and evaluates as it goes.
 
-Params describe a run: the defaults, then the files of --params in order, then --set,
-then the other flags, which have the name of their param in brackets. The resolved params
-are written to FOLDER/params.yaml. If FOLDER
-holds a checkpoint, the run continues from it: however the run was stopped, the same
+Params describe a run: the defaults, some of which an export of Keras has of its own,
+then the files of --params in order, then --set, then the other flags, which have the
+name of their param in brackets. The resolved params are written to FOLDER/params.yaml.
+If FOLDER holds a checkpoint, the run continues from it: however the run was stopped, the same
 command ends with the same variables, bit for bit. On SIGINT or SIGTERM, training saves
 and stops within a step, or within a call of several steps (--steps-per-call), with exit
 code 75.`,
@@ -50,15 +52,16 @@ code 75.`,
 	help.Group(f, "The run and its params", "run", "params", "set", "print-params", "resume-from", "overwrite")
 
 	readAccess := addAccess(f)
-	p := params.Defaults()
 	short := addParams(f, trainGroups...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := p.Load(files, slices.Concat(settings, short())); err != nil {
+		given := params.Given{Files: files, Settings: settings, Flags: typedParams(f)}
+		load := func(p *params.Params) error { return p.Load(files, slices.Concat(settings, short())) }
+		p, own, err := train.LoadParams(cmd.Context(), run, load)
+		if err != nil {
 			return err
 		}
-		given := params.Given{Files: files, Settings: settings, Flags: typedParams(f)}
 		if show, _ := f.GetBool("print-params"); show {
-			text, err := p.YAML()
+			text, err := p.YAMLWith("of the graph", own)
 			if err != nil {
 				return err
 			}
@@ -82,6 +85,7 @@ code 75.`,
 		if err != nil {
 			return err
 		}
+		tellOwn(env.Log, p, own)
 		env.ResumeFrom, env.Overwrite = *resumeFrom, *overwrite
 		by, err := accessOfTraining(f, readAccess, cmd.InOrStdin(), p, &env)
 		if err != nil {
@@ -97,6 +101,19 @@ code 75.`,
 		return given.Locate(trainInCluster(cmd.Context(), cmd.OutOrStdout(), p, run, env, by))
 	}
 	return cmd
+}
+
+// tellOwn logs the params that are the graph's.
+func tellOwn(log *slog.Logger, p params.Params, own []string) {
+	if len(own) == 0 {
+		return
+	}
+	var said []any
+	all := p.Flat()
+	for _, name := range own {
+		said = append(said, strings.TrimPrefix(name, "optimizer."), strings.Trim(fmt.Sprint(all[name]), `"`))
+	}
+	log.Info("optimizer as the graph brings it along", said...)
 }
 
 // emptyTPU returns the error of --tpu without a name. A TPU of the environment is named by other flags.

@@ -284,25 +284,29 @@ func (t *tuning) override(s *tune.SamplerConfig, p *tune.PrunerConfig) {
 }
 
 // base reads the study file, and the params of all trials.
-func (t *tuning) base() (study.File, params.Params, error) {
-	file, base := study.Defaults(), params.Defaults()
-	var err error
+func (t *tuning) base(ctx context.Context, env train.Env) (study.File, params.Params, error) {
+	file := study.Defaults()
 	if t.file != "" {
+		var err error
 		if file, err = study.ReadFile(t.file); err != nil {
-			return file, base, err
+			return file, params.Params{}, err
 		}
 	}
-	if file.Params != nil {
-		if err := base.LoadYAML(t.file+": params", file.Params); err != nil {
-			return file, base, err
+	base, own, err := train.LoadParams(ctx, "", func(base *params.Params) error {
+		if file.Params != nil {
+			if err := base.LoadYAML(t.file+": params", file.Params); err != nil {
+				return err
+			}
 		}
-	}
-	return file, base, base.Load(t.params, t.settings)
+		return base.Load(t.params, t.settings)
+	})
+	tellOwn(env.Log, base, own)
+	return file, base, err
 }
 
 // newConfig returns the configuration that the study file and the flags describe.
 func (t *tuning) newConfig(ctx context.Context, env train.Env) (tune.Config, error) {
-	file, base, err := t.base()
+	file, base, err := t.base(ctx, env)
 	c := tune.Config{Trials: file.Trials, Sampler: file.Sampler, Pruner: file.Pruner}
 	if err != nil {
 		return c, err

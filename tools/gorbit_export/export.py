@@ -285,6 +285,7 @@ class Export(tf.Module):
                 "name": optimizer.name,
                 "iterations": "optimizer/iterations",
                 "hyperparameters": [_describe(h) for h in optimizer.hyperparameters],
+                **({"defaults": optimizer.defaults} if optimizer.defaults else {}),
             },
             "state": "runner_state",
             "hyperparameters": [_describe(h) for h in self.hyperparameters],

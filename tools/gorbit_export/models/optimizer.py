@@ -25,9 +25,8 @@ _TAKEN = (
 _RUNNERS = {
     "use_ema": "moving averages of variables are not kept",
     "gradient_accumulation_steps": "gorbit divides batches itself: micro_batches of the run",
-    "clipnorm": "gorbit clips by the global norm: optimizer.clip_norm of the run",
-    "global_clipnorm": "gorbit clips by the global norm: optimizer.clip_norm of the run",
-    "clipvalue": "gorbit clips by the global norm: optimizer.clip_norm of the run",
+    "clipnorm": "gorbit clips by the global norm: global_clipnorm",
+    "clipvalue": "gorbit clips by the global norm: global_clipnorm",
     "loss_scale_factor": "gorbit scales the loss itself where the precision is fp16",
 }
 """Settings of Keras that are the run's, and what to say of each."""
@@ -225,8 +224,7 @@ class KerasOptimizer(optimizers.Optimizer):
     def __init__(self, optimizer: Any, holders: dict[str, Any]) -> None:
         """Takes the optimizer, and the trained variables by path."""
         # Not the name alone: gorbit knows the updates of its own "adamw" and others by it.
-        self.kind = type(optimizer).__name__
-        self.name = f"keras-{self.kind.lower()}"
+        self.name = f"keras-{type(optimizer).__name__.lower()}"
         self.decaying = bool(optimizer.weight_decay)
         """Whether any variable decays, which the updates must know before they are traced."""
         self.slots = ()
@@ -245,11 +243,20 @@ class KerasOptimizer(optimizers.Optimizer):
             self._rules[key] = KerasRule(function, self._given, path, shape, self.decaying)
         return self._rules[key]
 
-    def settings(self) -> str:
-        """Returns the settings that are the run's, as they are in Keras."""
-        rate = float(keras.ops.convert_to_numpy(self._given.learning_rate))
-        decay = float(self._given.weight_decay or 0)
-        return f"optimizer.learning_rate={rate:.6g} optimizer.weight_decay={decay:.6g}"
+    @property
+    def defaults(self) -> dict[str, float | str]:
+        """See Optimizer: what fit trains with."""
+        rate = np.float32(keras.ops.convert_to_numpy(self._given.learning_rate))
+        found: dict[str, float | str] = {
+            "learning_rate": float(str(rate)),
+            "schedule": "constant",
+            "warmup_ratio": 0.0,
+            "clip_norm": float(self._given.global_clipnorm or 0),
+        }
+        # Where groups alone decay, how much is the run's.
+        if self._given.weight_decay or not self.decaying:
+            found["weight_decay"] = float(self._given.weight_decay or 0)
+        return found
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """See Rule; its rules update."""

@@ -100,9 +100,8 @@ class ModelTask(task.Task):
         if isinstance(self.optimizer, keras_optimizers.KerasOptimizer):
             trained = (path for path, leaf in self.named.variables.items() if leaf.trained)
             self.optimizer.decaying = any(self.decays(path) for path in trained)
-            self._note(
-                f"the run sets what Keras' {self.optimizer.kind} has as {self.optimizer.settings()}"
-            )
+            settings = (f"{k}={v}" for k, v in self.optimizer.defaults.items())
+            self._note(f"runs have {' '.join(settings)} as in fit, unless they are given others")
         self._try()
 
     def _build(self) -> None:

@@ -98,6 +98,11 @@ class Optimizer(Rule):
     """Scalars in addition to learning_rate and weight_decay, which every optimizer has. All
     rules take them."""
 
+    @property
+    def defaults(self) -> dict[str, float | str]:
+        """Params of a run's optimizer that runs have unless they are set, such as learning_rate."""
+        return {}
+
     def rule(self, path: str, shape: tuple[int, ...]) -> Rule:
         """Returns what updates a variable. Rules of one `function` are one object."""
         return self
