@@ -74,10 +74,10 @@ def of(model: Any) -> Names:
     found = Names({}, {})
     seen: set[int] = {id(model)}
     if isinstance(model, keras.layers.Layer):
-        _walk(_Keras(), model, ROOT, found, seen)
+        _walk(_Keras(model), model, ROOT, found, seen)
         _check_complete(model, found)
     elif is_legacy(model):
-        _walk(_Legacy(), model, ROOT, found, seen)
+        _walk(_Legacy(model), model, ROOT, found, seen)
     elif isinstance(model, tf.Module):
         _walk_module(model, ROOT, found, seen)
     else:
@@ -93,9 +93,13 @@ class _Keras:
 
     layer = keras.layers.Layer
 
+    def __init__(self, model: Any) -> None:
+        # What fit asks for; a model may have the property of its own.
+        self._trained = {id(v) for v in model.trainable_weights}
+
     def variables(self, layer: Any) -> Iterator[tuple[str, Any, bool]]:
         for v in [*layer._trainable_variables, *layer._non_trainable_variables]:
-            yield v.name, v, v.trainable
+            yield v.name, v, id(v) in self._trained
 
     def is_structured(self, layer: Any) -> bool:
         return isinstance(layer, (keras.Sequential, Functional))
@@ -110,16 +114,16 @@ class _Keras:
 class _Legacy:
     """How tf-keras keeps them."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Any) -> None:
         import tf_keras
 
         self._keras = tf_keras
         self.layer = tf_keras.layers.Layer
+        self._trained = {id(v) for v in (model.trainable_variables if model.built else ())}
 
     def variables(self, layer: Any) -> Iterator[tuple[str, Any, bool]]:
-        trained = {id(v) for v in layer.trainable_weights}
         for v in [*layer._trainable_weights, *layer._non_trainable_weights]:
-            yield v.name.split("/")[-1].split(":")[0], v, id(v) in trained
+            yield v.name.split("/")[-1].split(":")[0], v, id(v) in self._trained
 
     def is_structured(self, layer: Any) -> bool:
         from tf_keras.src.engine.functional import Functional as LegacyFunctional
@@ -227,7 +231,7 @@ def _check_complete(model: Any, found: Names) -> None:
     known = {id(leaf.holder) for leaf in found.variables.values()}
     known |= {id(generator.state) for generator in found.generators.values()}
     known |= {id(v) for v in getattr(model, "metrics_variables", [])}
-    for v in model.variables:
+    for v in [*model.variables, *model.trainable_weights]:
         if id(v) not in known:
             raise Refusal(f"variable {v.path} was not found by its name; expected it in a layer")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import types
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -11,7 +14,8 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from gorbit_export import optimizers
-from gorbit_export.models import Refusal
+from gorbit_export.models import Refusal, overrides
+from gorbit_export.models.recording import constants, replaced
 
 Tensor = tf.Tensor
 
@@ -77,7 +81,8 @@ def _of_legacy(optimizer: Any) -> Any:
     """Returns the optimizer of Keras 3 that is called and set like one of tf-keras."""
     name, config = type(optimizer).__name__, optimizer.get_config()
     kind = getattr(keras.optimizers, name, None)
-    if kind is None or config.pop("is_legacy_optimizer", False):
+    own = not type(optimizer).__module__.startswith("tf_keras.")
+    if own or kind is None or config.pop("is_legacy_optimizer", False):
         raise Refusal(f"the optimizer is tf-keras' {name}; expected one of keras.optimizers")
     del config["jit_compile"]
     numbers = {k: float(v) for k, v in config.items() if isinstance(v, np.floating)}
@@ -92,6 +97,8 @@ def refuse(optimizer: Any) -> None:
             "LossScaleOptimizer scales the loss, which gorbit does itself where the precision is "
             "fp16; expected the optimizer within it"
         )
+    for message in overrides.of_optimizer(optimizer):
+        raise Refusal(message)
     config = optimizer.get_config()
     for setting, reason in _RUNNERS.items():
         if config.get(setting):
@@ -142,15 +149,19 @@ class KerasRule(optimizers.Rule):
         self._variable._path = path
         self._optimizer.build([self._variable])
         own = (self._optimizer.iterations, self._optimizer._learning_rate)
+        kept = [v for v in self._optimizer.variables if not any(v is other for other in own)]
+        self._take(kept, path, marked=True)
+
+    def _take(self, slots: list[Any], path: str, marked: bool = False) -> None:
+        """Names the slots; if the variable is `marked`, none may begin with its values."""
+        optimizer = self._optimizer
         self._slots: dict[str, Any] = {}
         self._initial: dict[str, float] = {}
-        for slot in self._optimizer.variables:
-            if any(slot is other for other in own):
-                continue
-            held = (key for key, value in vars(self._optimizer).items() if value is slot)
+        for slot in slots:
+            held = (key for key, value in vars(optimizer).items() if value is slot)
             name = _slot_name(next(held, slot.path), path, self._slots)
             values = np.unique(slot.numpy())
-            if values.size > 1 or np.array_equal(slot.numpy(), self._variable.numpy()):
+            if values.size > 1 or (marked and np.array_equal(slot, self._variable)):
                 raise Refusal(
                     f"{type(optimizer).__name__} begins with different numbers in {name}; "
                     "expected one number, whatever the variable is"
@@ -189,33 +200,59 @@ class KerasRule(optimizers.Rule):
             )
         if _apply_fused(optimizer, variable, slots, gradient, iteration, learning_rate):
             return
-        with contextlib.ExitStack() as stack:
-            handles = {"variable": variable, **slots}
-            holders = {"variable": self._variable, **self._slots}
-            for name, holder in holders.items():
-                stack.enter_context(_swapped(holder, self._proxy(holder, handles[name])))
-            iterations = optimizer._iterations
-            stack.enter_context(_swapped(iterations, tf.cast(iteration - 1, iterations.dtype)))
-            if isinstance(optimizer, keras.optimizers.Nadam):
+        self._step(variable, slots, gradient, iteration, learning_rate)
+
+    def _step(
+        self,
+        variable: Tensor,
+        slots: dict[str, Tensor],
+        gradient: Tensor,
+        iteration: Tensor,
+        learning_rate: Tensor,
+    ) -> None:
+        handles = {"variable": variable, **slots}
+        holders = {"variable": self._variable, **self._slots}
+        proxies = [(holder, self._proxy(holder, handles[name])) for name, holder in holders.items()]
+        with standing_in(self._optimizer, proxies, iteration, learning_rate):
+            if isinstance(self._optimizer, keras.optimizers.Nadam):
                 # Keras has one product for all variables, here each has its own.
-                t = tf.cast(iteration, tf.float32)
+                optimizer, t = self._optimizer, tf.cast(iteration, tf.float32)
                 factor = optimizer.beta_1 * (1.0 - 0.5 * tf.pow(0.96, t))
                 optimizer.assign(optimizer._u_product, optimizer._u_product * factor)
-            optimizer.update_step(gradient, self._variable, learning_rate)
+            self._optimizer.update_step(gradient, self._variable, learning_rate)
 
     def _proxy(self, holder: Any, handle: Tensor) -> _Handle:
-        old = holder._value
         # A slot that is not like the variable keeps its shape.
         fixed = not self._any_shape or tuple(holder.shape) != tuple(self._variable.shape)
-        return _Handle(
-            trainable=False,
-            shape=old.shape if fixed else tf.TensorShape(None),
-            dtype=old.dtype,
-            handle=handle,
-            name=old.name,
-            unique_id=old._unique_id,
-            handle_name=old.name,
-        )
+        return proxy(holder, handle, fixed)
+
+
+def proxy(holder: Any, handle: Tensor, fixed: bool = True) -> _Handle:
+    """Returns a variable of a handle that passes for another, of its shape or of any."""
+    old = holder.value if isinstance(holder, keras.Variable) else holder
+    return _Handle(
+        trainable=False,
+        shape=old.shape if fixed else tf.TensorShape(None),
+        dtype=old.dtype,
+        handle=handle,
+        name=old.name,
+        unique_id=old._unique_id,
+        handle_name=old.name,
+    )
+
+
+@contextlib.contextmanager
+def standing_in(
+    optimizer: Any, proxies: list[tuple[Any, Any]], iteration: Tensor, learning_rate: Tensor
+) -> Iterator[None]:
+    """Lets an optimizer find other values in variables, its count of steps and its rate."""
+    step = tf.cast(iteration - 1, optimizer._iterations.dtype)
+    pairs = [*proxies, (optimizer._iterations, step), (optimizer._learning_rate, learning_rate)]
+    with constants(), contextlib.ExitStack() as stack:
+        for holder, value in pairs:
+            if isinstance(holder, keras.Variable):
+                stack.enter_context(replaced(holder, "_value", value))
+        yield
 
 
 class KerasOptimizer(optimizers.Optimizer):
@@ -234,13 +271,16 @@ class KerasOptimizer(optimizers.Optimizer):
 
     def rule(self, path: str, shape: tuple[int, ...]) -> optimizers.Rule:
         """See Optimizer."""
-        any_shape = type(self._given).__name__ in _ANY_SHAPE and _is_keras_own(self._given)
+        if not _is_keras_own(self._given):
+            return self._users_rules[path]
+        any_shape = type(self._given).__name__ in _ANY_SHAPE
         key: Any = "any" if any_shape else shape
         if isinstance(self._given, keras.optimizers.Muon):
             key = (shape, self._as_adam(path, shape))
         if key not in self._rules:
             function = "update" if any_shape else f"update_{len(self._rules)}"
-            self._rules[key] = KerasRule(function, self._given, path, shape, self.decaying)
+            like = getattr(self._holders.get(path), "path", path)  # Muon decides by it
+            self._rules[key] = KerasRule(function, self._given, like, shape, self.decaying)
         return self._rules[key]
 
     @property
@@ -254,31 +294,45 @@ class KerasOptimizer(optimizers.Optimizer):
             "clip_norm": float(self._given.global_clipnorm or 0),
         }
         # Where groups alone decay, how much is the run's.
-        if self._given.weight_decay or not self.decaying:
-            found["weight_decay"] = float(self._given.weight_decay or 0)
+        if self.decay or not self.decaying:
+            found["weight_decay"] = self.decay
         return found
+
+    @functools.cached_property
+    def _users_rules(self) -> dict[str, KerasRule]:
+        from gorbit_export.models import users_optimizer
+
+        return users_optimizer.make(self._given, self._holders)
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """See Rule; its rules update."""
         raise NotImplementedError
 
+    @functools.cached_property
+    def decay(self) -> float:
+        """The weight decay of the variables that Keras decays by the largest part."""
+        given = float(self._given.weight_decay or 0)
+        return max((self._decay(path) for path in self._holders), default=given)
+
+    def _decay(self, path: str) -> float:
+        """Returns how much Keras decays a variable."""
+        given, holder, decay = self._given, self._holders[path], self._given.weight_decay
+        if isinstance(given, keras.optimizers.Muon):
+            if self._as_adam(path, tuple(holder.shape)):
+                decay = given.adam_weight_decay
+        elif isinstance(holder, keras.Variable):
+            holder = holder.value  # Keras' others ask by it; its name has that of the layer
+        return float(decay or 0) if given._use_weight_decay(holder) else 0.0
+
     def _as_adam(self, path: str, shape: tuple[int, ...]) -> bool:
-        """Whether Muon updates a variable as Adam does."""
-        variable = keras.Variable(np.zeros(shape, np.float32), name="variable")
-        variable._path = path
-        return self._given._should_use_adamw(variable)
+        """Whether Muon updates a variable as Adam does, which it asks the path in Keras for."""
+        like = getattr(self._holders.get(path), "path", path)
+        return self._given._should_use_adamw(types.SimpleNamespace(path=like, shape=shape))
 
     def decays(self, path: str) -> bool | float:
         """Whether Keras decays a variable, or by which part of the weight decay."""
-        holder = self._holders[path]
-        if not self._given.weight_decay:
-            return False
-        if isinstance(holder, keras.Variable) and not self._given._use_weight_decay(holder):
-            return False
-        muon = isinstance(self._given, keras.optimizers.Muon)
-        if muon and self._as_adam(path, tuple(holder.shape)):
-            return float(self._given.adam_weight_decay or 0) / self._given.weight_decay
-        return True
+        decay = self._decay(path)
+        return decay / self.decay if 0 < decay < self.decay else decay > 0
 
 
 def _apply_fused(
@@ -338,14 +392,3 @@ def _slot_name(own: str, path: str, used: dict[str, Any]) -> str:
     while name in used or name in _TAKEN:
         name += "_"
     return name
-
-
-@contextlib.contextmanager
-def _swapped(holder: Any, value: Any) -> Any:
-    """Gives a keras.Variable another value for a while, without telling it."""
-    old = holder._value
-    holder._value = value
-    try:
-        yield
-    finally:
-        holder._value = old

@@ -9,11 +9,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from gorbit_export.models import Model, Refusal, losses, names
+from gorbit_export.models import Model, Refusal, losses, names, overrides
 
 _TABLES = ("StringLookup", "IntegerLookup", "TextVectorization", "IndexLookup")
 _DTYPES = ("float32", "int32", "int64", "bool")
-_OVERRIDES = ("train_step", "test_step", "compute_loss", "compute_metrics")
 _RANDOM = re.compile(
     r"Random(Uniform|UniformInt|StandardNormal|Shuffle|Gamma|Poisson|PoissonV2|Crop)"
     r"|TruncatedNormal|ParameterizedTruncatedNormal|Multinomial|NonDeterministicInts"
@@ -51,24 +50,15 @@ def broken(user: Model) -> Iterator[str]:
             "or a tf.Module"
         )
         return
-    for method in _OVERRIDES:
-        if _overrides(model, method):
-            yield (
-                f"{type(model).__name__} has a {method} of its own, which gorbit does not call; "
-                "expected the loss and metrics in build()"
-            )
+    if isinstance(model, keras.layers.Layer) or names.is_legacy(model):
+        yield from overrides.of_model(model)
     for layer in layers(model):
         yield from _broken_by(layer)
+    for loss in tf.nest.flatten(user.loss):
+        if hasattr(loss, "call"):
+            yield from overrides.of_loss(loss)
     if user.loss is not None and user.labels is None and not losses.is_function(user.loss):
         yield "there is a loss but no labels; expected labels='NAME' of a feature"
-
-
-def _overrides(model: Any, method: str) -> bool:
-    own = getattr(type(model), method, None)
-    if own is None or (isinstance(model, tf.Module) and not names.is_legacy(model)):
-        return False
-    owner = next(cls for cls in type(model).__mro__ if method in vars(cls))
-    return not owner.__module__.startswith(("keras.", "tf_keras."))
 
 
 def _broken_by(layer: Any) -> Iterator[str]:
@@ -157,19 +147,10 @@ def check_function(
     Raises:
         Refusal: if it draws, assigns, or takes anything else.
     """
-    graph = concrete.graph.as_graph_def()
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    for node in nodes:
-        if _RANDOM.fullmatch(node.op):
-            wanted = "keras.random with a keras.random.SeedGenerator of the layer"
-            if not layers(model):
-                wanted = "tf.random.stateless_... with the `seed` that __call__ takes"
-            raise Refusal(
-                f"{name} draws random numbers with {node.op} ({node.name}), which no seed "
-                f"decides; expected {wanted}"
-            )
-        if _PYTHON.fullmatch(node.op):
-            raise Refusal(f"{name} calls Python ({node.name}); expected TensorFlow's operations")
+    wanted = "keras.random with a keras.random.SeedGenerator of the layer"
+    if not layers(model):
+        wanted = "tf.random.stateless_... with the `seed` that __call__ takes"
+    nodes = _checked_nodes(name, concrete, wanted)
     metrics = _metrics_in(model)
     _check_captures(name, concrete, known, metrics)
     by_input = {inner.name: outer for outer, inner in concrete.graph.captures}
@@ -181,6 +162,39 @@ def check_function(
                 f"{name} assigns a variable with {node.op} ({node.name}); expected assign() of "
                 "a variable of the model that is not trained"
             )
+
+
+def check_update(path: str, concrete: Any, optimizer: str) -> None:
+    """Checks what an update does, when it has been traced.
+
+    Raises:
+        Refusal: if it draws, or takes more than a variable, its slots and scalars.
+    """
+    _checked_nodes(
+        f"the update of {path}", concrete, f"an update_step() of {optimizer} that draws nothing"
+    )
+    names_ = {v.handle._id: v.name for v in concrete.graph.variables}
+    for captured in concrete.captured_inputs:
+        what = names_.get(getattr(captured, "_id", None), f"a tensor of {captured.dtype.name}")
+        raise Refusal(
+            f"the update of {path} takes {what} from outside; expected an update_step() "
+            f"of {optimizer} that takes the variable that it updates and the optimizer's for it"
+        )
+
+
+def _checked_nodes(name: str, concrete: Any, random: str) -> list[Any]:
+    """Returns a function's nodes. None may draw random numbers, or call Python."""
+    graph = concrete.graph.as_graph_def()
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    for node in nodes:
+        if _RANDOM.fullmatch(node.op):
+            raise Refusal(
+                f"{name} draws random numbers with {node.op} ({node.name}), which no seed "
+                f"decides; expected {random}"
+            )
+        if _PYTHON.fullmatch(node.op):
+            raise Refusal(f"{name} calls Python ({node.name}); expected TensorFlow's operations")
+    return nodes
 
 
 def _metrics_in(model: Any) -> dict[int, str]:

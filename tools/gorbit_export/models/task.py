@@ -25,6 +25,7 @@ from gorbit_export.models import (
     losses,
     metrics,
     names,
+    overrides,
     probe,
     recording,
     rules,
@@ -102,6 +103,12 @@ class ModelTask(task.Task):
             self.optimizer.decaying = any(self.decays(path) for path in trained)
             settings = (f"{k}={v}" for k, v in self.optimizer.defaults.items())
             self._note(f"runs have {' '.join(settings)} as in fit, unless they are given others")
+        if overrides.is_own(user.model, "trainable_weights"):
+            count = sum(leaf.trained for leaf in self.named.variables.values())
+            self._note(
+                f"{type(user.model).__name__} trains what its own trainable_weights lists: "
+                f"{count} of {len(self.named.variables)} variables"
+            )
         self._try()
 
     def _build(self) -> None:
@@ -453,6 +460,11 @@ class ModelTask(task.Task):
         self._check_constraints(module)
         if self._measured:
             module.results.get_concrete_function()
+        paths = {rule.function: path for path, rule in module.rules_by_path.items()}
+        for function, path in paths.items():
+            with _explained(f"the update of {path} fails"):
+                concrete = getattr(module, function).get_concrete_function()
+            rules.check_update(path, concrete, type(self.user.optimizer).__name__)
         generators = list(self.named.generators.values())
         draws = generators or isinstance(self._caller, calls.ModuleCaller)
         with contextlib.ExitStack() as stack:
