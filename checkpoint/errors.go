@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
@@ -156,22 +155,5 @@ func fromTensorFlow(err error) error {
 		return nil
 	}
 	line, _, _ := strings.Cut(err.Error(), "\n")
-	err = errors.New(strings.TrimSpace(line))
-	for _, errno := range []syscall.Errno{
-		syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.ENOENT, syscall.EIO,
-	} {
-		if strings.Contains(strings.ToLower(err.Error()), errno.Error()) {
-			return &errnoError{err, errno}
-		}
-	}
-	return err
+	return fault.Numbered(errors.New(strings.TrimSpace(line)))
 }
-
-// errnoError is an error text, which names the file, with an error number.
-type errnoError struct {
-	err   error
-	errno syscall.Errno
-}
-
-func (e *errnoError) Error() string   { return e.err.Error() }
-func (e *errnoError) Unwrap() []error { return []error{e.err, e.errno} }

@@ -13,6 +13,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -70,7 +71,11 @@ func openSourceBundle(prefix string, opts ...Option) (Source, func() error, erro
 }
 
 func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
-	if data, err := vfs.ReadFile(filepath.Join(dir, StateName)); err == nil {
+	data, err := vfs.ReadFile(filepath.Join(dir, StateName))
+	if fault.OfMachine(err) {
+		return nil, nil, fmt.Errorf("open weights: %w", err)
+	}
+	if err == nil {
 		if state, err := parseState(data); err == nil && state.latest != "" {
 			prefix := state.latest
 			if !filepath.IsAbs(prefix) {
@@ -87,7 +92,11 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 		}
 	}
 	for _, prefix := range []string{filepath.Join(dir, "variables", "variables"), filepath.Join(dir, "variables")} {
-		if _, err := vfs.Stat(IndexPath(prefix)); err == nil {
+		_, err := vfs.Stat(IndexPath(prefix))
+		if fault.OfMachine(err) {
+			return nil, nil, fmt.Errorf("open weights: %w", err)
+		}
+		if err == nil {
 			return openSourceBundle(prefix, opts...)
 		}
 	}

@@ -384,7 +384,22 @@ func (m *Manager) All() ([]Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("checkpoints: %w", err)
 	}
-	return slices.DeleteFunc(list, func(c Checkpoint) bool { return whole(c) != nil }), nil
+	var out []Checkpoint
+	for _, c := range list {
+		switch err := whole(c); {
+		case err == nil:
+			out = append(out, c)
+		case unread(err):
+			return nil, fmt.Errorf("checkpoints: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// unread reports whether a checkpoint may be complete, but the system cannot read it now.
+func unread(err error) bool {
+	var path *fs.PathError
+	return errors.As(err, &path) && !isDamage(err)
 }
 
 // Latest returns the newest complete checkpoint, or [ErrNoCheckpoint].
@@ -394,8 +409,11 @@ func (m *Manager) Latest() (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("checkpoints: %w", err)
 	}
 	for _, c := range slices.Backward(list) {
-		if whole(c) == nil {
+		switch err := whole(c); {
+		case err == nil:
 			return c, nil
+		case unread(err):
+			return Checkpoint{}, fmt.Errorf("checkpoints: %w", err)
 		}
 	}
 	return Checkpoint{}, fmt.Errorf("%s: %w", m.cfg.Dir, ErrNoCheckpoint)

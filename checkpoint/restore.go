@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"syscall"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -76,7 +75,7 @@ func exists(path string) bool {
 // In the latter case, falling back would lose steps.
 func isDamage(err error) bool {
 	var corrupt *CorruptError
-	return errors.As(err, &corrupt) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EIO)
+	return errors.As(err, &corrupt) || errors.Is(err, fs.ErrNotExist)
 }
 
 // RestoreFrom reads the given checkpoint, with all checksums verified and without falling

@@ -11,11 +11,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // mostHeader is the safetensors format's limit for the size of the header.
@@ -42,7 +43,7 @@ var safeDTypes = map[string]struct {
 // Safetensors is an opened safetensors file. It is safe for concurrent use.
 type Safetensors struct {
 	path     string
-	file     *os.File
+	file     vfs.File
 	entries  []Entry
 	types    []string // the format's type of each entry
 	byName   map[string]int
@@ -53,7 +54,7 @@ type Safetensors struct {
 // inside the file, have the size of its shape and type, and not overlap another. As the
 // format requires, there must be no gaps between tensors.
 func OpenSafetensors(path string) (*Safetensors, error) {
-	f, err := os.Open(path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open weights: %w", err)
 	}
@@ -66,7 +67,7 @@ func OpenSafetensors(path string) (*Safetensors, error) {
 	return s, nil
 }
 
-func newSafetensors(f *os.File, path string) (*Safetensors, error) {
+func newSafetensors(f vfs.File, path string) (*Safetensors, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("open weights: %w", err)

@@ -231,7 +231,10 @@ func (b *Bundle) Read(ctx context.Context, names ...string) (map[string]*tf.Tens
 			bytes += list[end].Size
 			end++
 		}
-		tensors, err := s.restore(prefix, list[start:end])
+		tensors, err := vfs.Again(func() ([]*tf.Tensor, error) {
+			tensors, err := s.restore(prefix, list[start:end])
+			return tensors, fromTensorFlow(err)
+		})
 		if err != nil {
 			return nil, b.explain(ctx, list[start:end], err)
 		}
@@ -295,7 +298,7 @@ func (b *Bundle) explain(ctx context.Context, list []Entry, err error) error {
 	if cause := b.verify(ctx, parts); cause != nil {
 		return cause
 	}
-	return fmt.Errorf("read checkpoint %s: %w", b.prefix, fromTensorFlow(err))
+	return fmt.Errorf("read checkpoint %s: %w", b.prefix, err)
 }
 
 // plainPrefix returns a prefix that RestoreV2 takes literally. RestoreV2 matches the name

@@ -33,6 +33,7 @@ type cellMaker struct {
 	parts    []string
 	images   *imageReader
 	file     []byte // of an image whose path is not given
+	unread   error  // of the machine, which kept an image from being read
 	collect  bool   // only the texts of categories are wanted, in parts
 }
 
@@ -41,6 +42,7 @@ func (m *cellMaker) make(fields []table.Field, optional bool, folder string) (ce
 	fields = fields[m.first : m.first+len(m.columns)]
 	m.value = tfrecord.Value{Int64s: m.value.Int64s[:0], Floats: m.value.Floats[:0], Bytes: m.value.Bytes[:0]}
 	m.segments.Kind, m.picks, m.bytes = tfrecord.KindNone, m.picks[:0], m.bytes[:0]
+	m.unread = nil
 	var c cell
 	if optional && !slices.ContainsFunc(fields, func(f table.Field) bool { return !m.isMissing(f) }) {
 		return c, ""
@@ -337,7 +339,7 @@ func (m *cellMaker) image(name, base string, c *cell) string {
 	}
 	file, reason := m.file, ""
 	if file == nil {
-		file, reason = m.images.read(path)
+		file, reason, m.unread = m.images.read(path)
 	} else if reason = m.images.decode(file); reason != "" {
 		reason = "the image " + reason
 	}

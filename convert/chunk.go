@@ -28,6 +28,7 @@ type chunk struct {
 	values []found
 	bytes  int64 // bytes of the file read so far
 	err    error // error that ended reading after these rows
+	unread error // error of the machine that kept a file of a row from being read
 	done   chan struct{}
 	ids    []int32 // of the rows: labels or tokens
 }
@@ -55,7 +56,7 @@ type row struct {
 // read fills the chunk with the next rows.
 func (k *chunk) read(t *table.Table) {
 	k.rows, k.text, k.data, k.ids = k.rows[:0], k.text[:0], k.data[:0], k.ids[:0]
-	k.cells, k.picks, k.values = k.cells[:0], k.picks[:0], k.values[:0]
+	k.cells, k.picks, k.values, k.unread = k.cells[:0], k.picks[:0], k.values[:0], nil
 	for len(k.rows) < k.limit && len(k.text) < chunkBytes {
 		text, line, number, err := t.Next()
 		var bad *RowError
@@ -125,6 +126,9 @@ func each(ctx context.Context, t *table.Table, workers, rows int, newWorker func
 	g.Go(func() error {
 		for k := range ordered {
 			<-k.done
+			if k.unread != nil {
+				return k.unread
+			}
 			if err := take(k); err != nil {
 				return err
 			}

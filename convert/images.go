@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"slices"
 
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 )
@@ -33,21 +34,25 @@ func newImageReader(f *featureSchema, schema string) *imageReader {
 }
 
 // read reads a PNG or JPEG file. Its pixels, height, width and channels after one another, are in r.pixels
-// until the next call. It returns the reason why the file is no image of the shape.
-func (r *imageReader) read(path string) (file []byte, reason string) {
+// until the next call. It returns the reason why the file is no image of the shape. The error is one of the
+// machine, and the file may be good.
+func (r *imageReader) read(path string) (file []byte, reason string, err error) {
 	values, _ := r.shape.elements()
 	most := maxImage(values)
 	if r.resize != "" {
 		most = maxScaledFile
 	}
-	file, err := vfs.ReadBounded(path, most)
-	if err != nil {
-		return nil, err.Error()
+	file, err = vfs.ReadBounded(path, most)
+	switch {
+	case fault.OfMachine(err):
+		return nil, err.Error(), err
+	case err != nil:
+		return nil, err.Error(), nil
 	}
 	if reason := r.decode(file); reason != "" {
-		return nil, path + " " + reason
+		return nil, path + " " + reason, nil
 	}
-	return file, ""
+	return file, "", nil
 }
 
 // decode makes the pixels of a file.

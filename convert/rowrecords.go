@@ -121,6 +121,9 @@ func (r *RowRecords) Record(row []Cell) ([]byte, error) {
 			}
 		}
 		if _, reason := m.make(fields, false, r.folder); reason != "" {
+			if m.unread != nil {
+				return nil, m.unread
+			}
 			return nil, errors.New(reason)
 		}
 		r.features = append(r.features, tfrecord.Feature{Name: m.name, Value: m.value})

@@ -169,6 +169,9 @@ func (w *schemaWorker) encode(k *chunk, r *row, fields []table.Field) {
 	for i, m := range w.makers {
 		c, reason := m.make(fields, w.optional[i], w.folders[i])
 		if reason != "" {
+			if m.unread != nil {
+				k.unread = fmt.Errorf("%s:%d: column %q: %w", w.in.Path, r.line, m.columns[0], m.unread)
+			}
 			fail(reason)
 			return
 		}

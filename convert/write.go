@@ -21,7 +21,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -144,7 +143,7 @@ func (o *output) refuseVocab(vocab []byte) error {
 	if o.overwrite || vocab == nil {
 		return nil
 	}
-	there, err := stream.ReadFile(path, text.MaxVocabBytes)
+	there, err := vfs.ReadBounded(path, text.MaxVocabBytes)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && bytes.Equal(there, vocab) {
 		return nil
 	}

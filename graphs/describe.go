@@ -15,7 +15,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/internal/base/dtype"
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
@@ -62,7 +62,7 @@ type StoredValue struct {
 
 // Describe reads the SavedModel at a path. It refuses no operation, and runs nothing.
 func Describe(path string) (*ModelReport, error) {
-	data, err := stream.ReadFile(filepath.Join(path, modelFile), MaxModelBytes)
+	data, err := vfs.ReadBounded(filepath.Join(path, modelFile), MaxModelBytes)
 	if os.IsNotExist(err) {
 		return nil, fmt.Errorf("graph %s: not a SavedModel: it has no %s", path, modelFile)
 	}

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // maxContractBytes limits the size of gorbit.json, which has about 1 KB per variable.
@@ -19,7 +19,7 @@ const maxContractBytes = 64 << 20
 
 // ReadContract reads and checks gorbit.json of the export in a folder, without its functions.
 func ReadContract(dir string) (*Contract, error) {
-	data, err := stream.ReadFile(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
+	data, err := vfs.ReadBounded(filepath.Join(dir, filepath.FromSlash(ContractFile)), maxContractBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, &ContractError{dir, "no " + ContractFile + "; export it with python -m gorbit_export"}
 	}

@@ -12,7 +12,7 @@ import (
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // modelFile is the file with the graphs of a SavedModel.
@@ -31,7 +31,7 @@ func readModel(path string) (*spb.MetaGraphDef, int64, error) {
 	case !info.IsDir():
 		return nil, 0, fmt.Errorf("graph %s: not a SavedModel: it is a file, not a folder", path)
 	}
-	data, err := stream.ReadFile(filepath.Join(path, modelFile), MaxModelBytes)
+	data, err := vfs.ReadBounded(filepath.Join(path, modelFile), MaxModelBytes)
 	if os.IsNotExist(err) {
 		return nil, 0, fmt.Errorf("graph %s: not a SavedModel: it has no %s", path, modelFile)
 	}

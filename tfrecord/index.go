@@ -84,9 +84,6 @@ func OpenIndexed(path string, opts ...ReaderOption) (*IndexedFile, error) {
 }
 
 func openIndexed(f vfs.File, path string, size int64, cfg readerConfig) (*IndexedFile, error) {
-	if size < 0 {
-		return nil, fmt.Errorf("%s is not a regular file; expected one, because records are read in random order", path)
-	}
 	x := &IndexedFile{path: path, maxRecord: cfg.maxRecord}
 	indexPath, err := indexPathOf(f, path, cfg)
 	if err != nil {
@@ -435,7 +432,7 @@ func loadIndex(path string, id identity) (index, error) {
 	}
 	defer f.Close()
 	// A file of this size cannot have more records than that.
-	if most := indexHeaderBytes + 4 + id.size/frameBytes*8; size < 0 || size > most {
+	if most := indexHeaderBytes + 4 + id.size/frameBytes*8; size > most {
 		return index{}, fmt.Errorf("index has %d bytes; expected at most %d", size, most)
 	}
 	b := make([]byte, size)

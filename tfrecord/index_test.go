@@ -355,7 +355,7 @@ func (h handler) Handle(context.Context, slog.Record) error {
 
 func TestOpenIndexedErrors(t *testing.T) {
 	dir := t.TempDir()
-	for name, want := range map[string]string{dir: "is a folder", dir + "/none": "no such file", "/dev/null": "not a regular file"} {
+	for name, want := range map[string]string{dir: "is a folder", dir + "/none": "no such file", "/dev/null": "expected a regular file"} {
 		if x, err := OpenIndexed(name); x != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"os"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
@@ -26,12 +25,11 @@ func newMapping(file vfs.File, size int64) (*mapping, error) {
 	if size == 0 {
 		return m, nil
 	}
-	local, ok := file.(*os.File)
+	local := vfs.Local(file)
 	if remote, far := file.(vfs.RemoteFile); far {
-		kept, err := remote.Keep(context.Background()) // the copy that the opening made, if any
-		local, ok = kept, kept != nil && err == nil
+		local, _ = remote.Keep(context.Background()) // the copy that the opening made, if any
 	}
-	if !ok {
+	if local == nil {
 		return m, errors.ErrUnsupported
 	}
 	data, err := mapFile(local, size)

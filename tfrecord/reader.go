@@ -146,7 +146,7 @@ func Open(path string, opts ...ReaderOption) (*Reader, error) {
 	return rd, nil
 }
 
-// openRegular opens a file and returns its size, or -1 for a pipe or device.
+// openRegular opens a file and returns its size.
 func openRegular(path string) (vfs.File, int64, error) {
 	f, err := vfs.Open(path)
 	if err != nil {
@@ -157,12 +157,9 @@ func openRegular(path string) (vfs.File, int64, error) {
 		f.Close()
 		return nil, 0, err
 	}
-	switch {
-	case st.IsDir():
+	if st.IsDir() {
 		f.Close()
 		return nil, 0, fmt.Errorf("%s is a folder; expected a TFRecord file", path)
-	case !st.Mode().IsRegular():
-		return f, -1, nil
 	}
 	return f, st.Size(), nil
 }

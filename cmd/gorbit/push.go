@@ -19,7 +19,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/hub"
 	"github.com/gorbit-ml/gorbit/internal/app/servable"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -162,7 +161,7 @@ func hubToken() (string, error) {
 		}
 		path = filepath.Join(home, "token")
 	}
-	content, err := stream.ReadFile(path, 1<<10)
+	content, err := vfs.ReadBounded(path, 1<<10)
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
 	}

@@ -98,7 +98,10 @@ func (r *Rows) add() error {
 		cells[i] = convert.Cell{Text: fields[i].Text, OK: fields[i].OK}
 	}
 	record, err := r.records.Record(cells)
-	if err != nil {
+	switch {
+	case fault.OfMachine(err):
+		return err
+	case err != nil:
 		return r.Table.Refuse(err.Error())
 	}
 	if bad := r.assembler.Add(dataset.RecordID{Record: line}, record); bad != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -51,7 +52,7 @@ const expected = "an export, a served model or another SavedModel, a run folder,
 // Recognise returns what a path is. The error for anything else is of class fault.Usage and says what
 // it is and what to do.
 func Recognise(path string) (Found, error) {
-	info, err := os.Stat(path)
+	info, err := vfs.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if exists(checkpoint.IndexPath(path)) {
@@ -188,7 +189,7 @@ func unknownFolder(dir string, entries []fs.DirEntry) error {
 
 // file recognises a file by its first and last bytes.
 func file(path string, size int64) (Found, error) {
-	f, err := os.Open(path)
+	f, err := vfs.Open(path)
 	if err != nil {
 		return Found{}, err
 	}

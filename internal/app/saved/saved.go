@@ -27,6 +27,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
@@ -187,7 +188,10 @@ func (m *Model) restore(saver *cpb.SaverDef) error {
 	if err != nil {
 		return err
 	}
-	_, err = m.session.Run(map[tf.Output]*tf.Tensor{name: path}, nil, []*tf.Operation{operation})
+	_, err = vfs.Again(func() ([]*tf.Tensor, error) {
+		_, err := m.session.Run(map[tf.Output]*tf.Tensor{name: path}, nil, []*tf.Operation{operation})
+		return nil, fault.Numbered(err)
+	})
 	return err
 }
 

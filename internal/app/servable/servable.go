@@ -20,7 +20,6 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/text"
@@ -154,7 +153,7 @@ func target(out string, ours func(dir string) bool, overwrite bool) (replace boo
 // write fills a new folder.
 func write(ctx context.Context, o Options, dir string) error {
 	template := filepath.Join(o.Export.Path, graphs.ServingFolder, layout.ModelFile)
-	data, err := stream.ReadFile(template, graphs.MaxModelBytes)
+	data, err := vfs.ReadBounded(template, graphs.MaxModelBytes)
 	if err != nil {
 		return fmt.Errorf("the graph's serving model: %w", err)
 	}
@@ -219,7 +218,7 @@ func parseModel(data []byte) (*spb.MetaGraphDef, error) {
 
 // readVocab returns the content of the vocabulary.
 func (o Options) readVocab() ([]byte, error) {
-	content, err := stream.ReadFile(o.Vocab, text.MaxVocabBytes)
+	content, err := vfs.ReadBounded(o.Vocab, text.MaxVocabBytes)
 	if err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
 	}
@@ -260,7 +259,7 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 		}
 		vocabName = filepath.Base(layout.VocabFile)
 	} else if o.FeatureVocab != "" {
-		if vocab, err = stream.ReadFile(o.FeatureVocab, text.MaxVocabBytes); err != nil {
+		if vocab, err = vfs.ReadBounded(o.FeatureVocab, text.MaxVocabBytes); err != nil {
 			return nil, nil, fmt.Errorf("vocabulary: %w", err)
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -83,7 +82,7 @@ type server struct {
 func (m *MLflow) readState(folder string) (state, error) {
 	var s state
 	path := filepath.Join(folder, StateFile)
-	content, err := stream.ReadFile(path, 1<<20)
+	content, err := vfs.ReadBounded(path, 1<<20)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}

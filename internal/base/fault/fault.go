@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -42,13 +43,14 @@ const (
 	ExitStopped = 75
 )
 
-// Of returns the class of an error. A canceled context is Stopped; an error of no class is Failed.
+// Of returns the class of an error. A canceled context is Stopped; an error of no class is Failed. What the
+// machine could not read is not Damaged, whatever else the error says.
 func Of(err error) Class {
 	if errors.Is(err, context.Canceled) {
 		return Stopped
 	}
 	for _, c := range []Class{Stopped, Usage, Damaged} {
-		if errors.Is(err, c) {
+		if errors.Is(err, c) && (c != Damaged || !OfMachine(err)) {
 			return c
 		}
 	}
@@ -75,12 +77,37 @@ func ExitCode(err error) int {
 // OfMachine. It is that of sysexits' EX_IOERR.
 const ExitMachine = 74
 
-// OfMachine reports whether an error is one of the machine, such as a full disk, and none of what it was
-// to do: the same work may succeed later.
+// machine are the numbers of the errors that OfMachine is about.
+var machine = []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.ESTALE, syscall.ETIMEDOUT, syscall.EROFS, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}
+
+// OfMachine reports whether an error is one of the machine, such as a full disk or one that cannot be
+// read now, and none of what it was to do: the same work may succeed later.
 func OfMachine(err error) bool {
-	return slices.ContainsFunc([]error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE},
-		func(of error) bool { return errors.Is(err, of) })
+	return slices.ContainsFunc(machine, func(of syscall.Errno) bool { return errors.Is(err, of) })
 }
+
+// Numbered gives an error that is only a text, such as one of TensorFlow, the error number that the text
+// names, so that OfMachine and errors.Is find it.
+func Numbered(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.ToLower(err.Error())
+	for _, errno := range append(slices.Clone(machine), syscall.EFBIG, syscall.EACCES, syscall.EPERM, syscall.ENOENT) {
+		if strings.Contains(text, errno.Error()) {
+			return &numbered{err, errno}
+		}
+	}
+	return err
+}
+
+type numbered struct {
+	err   error
+	errno syscall.Errno
+}
+
+func (e *numbered) Error() string   { return e.err.Error() }
+func (e *numbered) Unwrap() []error { return []error{e.err, e.errno} }
 
 // Error is an error with a class.
 type Error struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
@@ -24,6 +25,8 @@ func TestClasses(t *testing.T) {
 		{fault.Usagef("flag %d", 1), fault.Usage, fault.ExitUsage},
 		{fmt.Errorf("read: %w", fault.Damagedf("row %d", 1)), fault.Damaged, fault.ExitDamaged},
 		{fmt.Errorf("read: %w", corrupt{}), fault.Damaged, fault.ExitDamaged},
+		{fault.Damagedf("read: %w", syscall.EIO), fault.Failed, fault.ExitFailed},
+		{fault.Damagedf("load: %w", fault.Numbered(errors.New("v.data; Input/output error"))), fault.Failed, fault.ExitFailed},
 		{errors.Join(errors.New("close"), fmt.Errorf("read: %w", corrupt{})), fault.Damaged, fault.ExitDamaged},
 		{fmt.Errorf("train: %w", context.Canceled), fault.Stopped, fault.ExitStopped},
 		{errors.Join(context.Canceled, corrupt{}), fault.Stopped, fault.ExitStopped},

@@ -2,11 +2,9 @@ package stream
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
@@ -24,34 +22,6 @@ func (e *FileError) Error() string { return e.Path + " " + e.Reason }
 
 // Is reports whether the target is the error's class.
 func (e *FileError) Is(target error) bool { return target == e.Class }
-
-// ReadFile returns the content of a regular file of at most limit bytes. For anything else
-// it reads nothing and returns a *FileError of class fault.Usage. Other errors are those of the
-// file system.
-func ReadFile(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path) // before opening, which would wait for the writer of a pipe
-	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: failed.Err}
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := Check(path, info, limit, fault.Usage); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err = f.Stat(); err != nil {
-		return nil, err
-	}
-	if err := Check(path, info, limit, fault.Usage); err != nil {
-		return nil, err
-	}
-	return ReadAll(f, path, info.Size(), limit, fault.Usage)
-}
 
 // ReadAll returns what is left of a file. The file should have size bytes; if it has grown beyond
 // limit, the error is a *FileError of the given class.

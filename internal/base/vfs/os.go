@@ -4,8 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"syscall"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/stream"
 )
 
 // OS is the file system of the operating system.
@@ -13,8 +17,25 @@ type OS struct{}
 
 var _ WorkFS = OS{}
 
-// Open implements ReadFS. The file is an *os.File.
-func (f OS) Open(name string) (File, error) { return f.OpenFile(name, os.O_RDONLY, 0) }
+// Open implements ReadFS. The file is an *os.File. For a pipe, a device or a socket, which might never
+// end or block, the error is a *stream.FileError of class fault.Usage.
+func (OS) Open(name string) (File, error) {
+	f, err := openNow(name)
+	if errors.Is(err, syscall.ENXIO) {
+		return nil, &stream.FileError{Path: name, Reason: "is a socket or a device that is not there; expected a regular file", Class: fault.Usage}
+	}
+	if err != nil {
+		return nil, err // not a File that holds a nil pointer
+	}
+	info, err := f.Stat()
+	if err == nil && !info.IsDir() {
+		err = stream.Check(name, info, math.MaxInt64, fault.Usage)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
 
 // OpenFile implements WorkFS. The file is an *os.File. A file that may be made or emptied is not opened
 // through a symbolic link, which somebody may have laid to a file of another place.

@@ -146,23 +146,18 @@ var schemes struct {
 	opened map[string]ReadFS
 }
 
-// ReadBounded is stream.ReadFile for a path of any file system.
-func ReadBounded(path string, limit int64) ([]byte, error) {
-	if Scheme(path) == "" {
-		return stream.ReadFile(path, limit)
-	}
-	return readSmall(path, limit, fault.Usage)
-}
-
 // OpenStream opens a file of any file system to read it once, from its beginning to its end. When the
 // context is done, opening and reading end with its cause. The error for a folder is of class
 // fault.Usage.
 func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
-	if remote, err := RemoteOf(path); err != nil || remote == nil {
-		if err != nil {
-			return nil, err
+	remote, err := RemoteOf(path)
+	if err != nil {
+		return nil, err
+	}
+	if remote == nil {
+		if info, err := Stat(path); err != nil || !info.Mode().IsRegular() {
+			return stream.Open(ctx, path)
 		}
-		return stream.Open(ctx, path)
 	}
 	file, err := Open(path)
 	if err != nil {
@@ -177,8 +172,12 @@ func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 	if r, ok := file.(RemoteFile); ok {
 		r.Bind(ctx)
+		return file, nil
 	}
-	return file, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{stream.WithContext(ctx, file), file}, nil
 }
 
 // Register sets the function that opens the file system of a scheme when it is first used.

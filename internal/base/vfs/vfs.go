@@ -169,13 +169,27 @@ func absolute(path string) string {
 	return filepath.Clean(path)
 }
 
-// Open opens a file for reading.
+// Open opens a regular file for reading; see OpenStream for one that need not be regular. Reads that fail
+// are tried again; see Again.
 func Open(path string) (File, error) {
 	f, err := on("open", path)
 	if err != nil {
 		return nil, err
 	}
-	return f.Open(path)
+	file, err := Again(func() (File, error) { return f.Open(path) })
+	if _, remote := file.(RemoteFile); err != nil || remote { // it tries again by itself
+		return file, err
+	}
+	return &patient{file}, nil
+}
+
+// Local returns the file of the operating system that an open file is, or nil.
+func Local(file File) *os.File {
+	if p, ok := file.(*patient); ok {
+		file = p.File
+	}
+	local, _ := file.(*os.File)
+	return local
 }
 
 // Stat describes a file or folder.
@@ -184,7 +198,7 @@ func Stat(path string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.Stat(path)
+	return Again(func() (fs.FileInfo, error) { return f.Stat(path) })
 }
 
 // ReadDir lists a folder, sorted by name.
@@ -193,7 +207,7 @@ func ReadDir(path string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.ReadDir(path)
+	return Again(func() ([]fs.DirEntry, error) { return f.ReadDir(path) })
 }
 
 // OpenFile opens a file to work with, see WorkFS.
@@ -273,21 +287,31 @@ func ReadFile(name string) ([]byte, error) {
 	return readSmall(name, maxSmallFile, fault.Damaged)
 }
 
+// ReadBounded returns the content of a file that a user chose and that should be small. For what is no
+// regular file, or has more than limit bytes, it reads nothing and returns a *stream.FileError of class
+// fault.Usage. Other errors are those of the file system.
+func ReadBounded(name string, limit int64) ([]byte, error) {
+	return readSmall(name, limit, fault.Usage)
+}
+
 // readSmall returns the content of a regular file of at most limit bytes. For anything else, the
 // error is a *stream.FileError of the class.
 func readSmall(name string, limit int64, class fault.Class) ([]byte, error) {
-	info, err := Stat(name)
+	file, err := Open(name)
+	if wrong := (*stream.FileError)(nil); errors.As(err, &wrong) {
+		wrong.Class = class
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if err := stream.Check(name, info, limit, class); err != nil {
 		return nil, err
 	}
-	file, err := Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
 	return stream.ReadAll(file, name, info.Size(), limit, class)
 }
 

@@ -8,13 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Paths inside a served model, with slashes.
@@ -139,7 +138,7 @@ var otherModels = []string{"saved_model.cpb", "saved_model.pbtxt"}
 // Read reads the description of the served model in a folder. Its errors say what the
 // folder lacks. If the served model is damaged, they are of class fault.Damaged.
 func Read(dir string) (*Description, error) {
-	info, err := os.Stat(dir)
+	info, err := vfs.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("model %s: no such folder", dir)
@@ -148,22 +147,22 @@ func Read(dir string) (*Description, error) {
 	case !info.IsDir():
 		return nil, fmt.Errorf("model %s: not a folder", dir)
 	}
-	has := func(path string) bool {
-		_, err := os.Stat(filepath.Join(dir, filepath.FromSlash(path)))
-		return err == nil
+	lacks := func(path string) bool { // what cannot be looked at now may be there
+		_, err := vfs.Stat(filepath.Join(dir, filepath.FromSlash(path)))
+		return err != nil && !fault.OfMachine(err)
 	}
 	switch {
-	case !has(ModelFile):
+	case lacks(ModelFile):
 		return nil, fmt.Errorf("model %s: not a SavedModel: it has no %s", dir, ModelFile)
-	case !has(DescriptionFile) && has(AssetsFolder+"/gorbit.json"):
+	case lacks(DescriptionFile) && !lacks(AssetsFolder+"/gorbit.json"):
 		return nil, fmt.Errorf("model %s: a graph to train; expected a trained model, written by gorbit export", dir)
-	case !has(DescriptionFile):
+	case lacks(DescriptionFile):
 		return nil, fmt.Errorf("model %s: a SavedModel, but not one written by gorbit export: it has no %s", dir, DescriptionFile)
-	case !has(VariablesPrefix + ".index"):
+	case lacks(VariablesPrefix + ".index"):
 		return nil, fault.Damagedf("model %s: it has no %s.index, which holds its variables", dir, VariablesPrefix)
 	}
 	for _, name := range otherModels {
-		if has(name) {
+		if !lacks(name) {
 			return nil, fmt.Errorf("model %s: it has a graph in %s and another in %s; remove the one not written by gorbit export", dir, ModelFile, name)
 		}
 	}
@@ -171,14 +170,14 @@ func Read(dir string) (*Description, error) {
 	if err != nil {
 		return nil, err
 	}
-	if vocab := AssetsFolder + "/" + d.Vocab; d.Vocab != "" && !has(vocab) {
+	if vocab := AssetsFolder + "/" + d.Vocab; d.Vocab != "" && lacks(vocab) {
 		return nil, fault.Damagedf("model %s: its vocabulary %s is missing", dir, vocab)
 	}
 	return d, nil
 }
 
 func readDescription(path string) (*Description, error) {
-	data, err := stream.ReadFile(path, maxDescriptionBytes)
+	data, err := vfs.ReadBounded(path, maxDescriptionBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 )
@@ -83,7 +83,7 @@ const maxPlanBytes = 4 << 20
 // ReadPlan reads a plan from a YAML file. The error is a *PlanError if the file exists but is not
 // a valid plan.
 func ReadPlan(path string) (Plan, error) {
-	text, err := stream.ReadFile(path, maxPlanBytes)
+	text, err := vfs.ReadBounded(path, maxPlanBytes)
 	if err != nil {
 		return Plan{}, err
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Options say where the keys of a process are. If all are empty, it has none.
@@ -97,7 +97,7 @@ func ReadSecret(flag, path string, most int64) ([]byte, error) {
 	if mode := info.Mode(); mode.IsRegular() && mode.Perm()&0o007 != 0 {
 		return nil, fmt.Errorf("%s %s: its mode is %#o, so that every user of this machine has access; expected none: run chmod 600 %s", flag, path, mode.Perm(), path)
 	}
-	text, err := stream.ReadFile(path, most)
+	text, err := vfs.ReadBounded(path, most)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
@@ -110,7 +110,7 @@ const maxPEM = 1 << 20
 // files returns the keys in PEM files. The process's own certificate is read again for each
 // connection, so that a new one can take the place of one that expires.
 func (o Options) files() (*Keys, error) {
-	ca, err := stream.ReadFile(o.CA, maxPEM)
+	ca, err := vfs.ReadBounded(o.CA, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-ca: %w", err)
 	}
@@ -157,7 +157,7 @@ func readPair(certFile, keyFile string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	cert, err := stream.ReadFile(certFile, maxPEM)
+	cert, err := vfs.ReadBounded(certFile, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert: %w", err)
 	}

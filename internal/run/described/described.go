@@ -20,7 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -87,7 +87,7 @@ const maxModelBytes = 2<<30 - 1
 // seen the model then, so nothing of it has run.
 func (m *Model) ReadGraph(saved proto.Message, allowOps []string) error {
 	path := filepath.Join(m.Dir, layout.ModelFile)
-	data, err := stream.ReadFile(path, maxModelBytes)
+	data, err := vfs.ReadBounded(path, maxModelBytes)
 	if err != nil {
 		return fmt.Errorf("model %s: %w", m.Dir, err)
 	}

@@ -162,7 +162,7 @@ func partsOf(export string) ([]KeptPart, error) {
 // partOf describes a file.
 func partOf(name, rel string) (KeptPart, error) {
 	part := KeptPart{Name: rel}
-	info, err := os.Stat(name)
+	info, err := vfs.Stat(name)
 	if err == nil {
 		err = stream.Check(name, info, math.MaxInt64, fault.Damaged)
 	}
@@ -172,7 +172,7 @@ func partOf(name, rel string) (KeptPart, error) {
 	if part.Bytes = info.Size(); part.values() {
 		return part, nil
 	}
-	f, err := os.Open(name)
+	f, err := vfs.Open(name)
 	if err != nil {
 		return part, err
 	}

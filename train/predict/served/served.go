@@ -21,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // handles signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/run/described"
@@ -65,7 +66,10 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 		return nil, fmt.Errorf("model %s: %w", dir, err)
 	}
 	defer done()
-	err = catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
+	_, err = vfs.Again(func() (*tfgo.Model, error) {
+		err := catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
+		return m.saved, fault.Numbered(err)
+	})
 	if err != nil {
 		return nil, fault.Damagedf("model %s: TensorFlow cannot load it: %w", dir, err)
 	}

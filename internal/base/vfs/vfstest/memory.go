@@ -3,7 +3,8 @@
 // [Memory] is a file system in memory that records what was synced, so that it can simulate a
 // power failure. [Failing] makes one operation of another file system fail, or all operations from
 // one on, as if the process had been killed. [Recorder] records the operations on a folder, and
-// returns what would be on disk if the process had ended at any point.
+// returns what would be on disk if the process had ended at any point. [Unread] makes operations that
+// read fail.
 package vfstest
 
 import (

@@ -1,4 +1,4 @@
-package stream
+package vfs
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestReadFile(t *testing.T) {
+func TestReadBounded(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
 	for name, content := range map[string]string{"empty": "", "three": "abc", "four": "abcd"} {
@@ -41,12 +41,12 @@ func TestReadFile(t *testing.T) {
 		{"/dev/zero", "", "/dev/zero is a device; expected a regular file"},
 		{dir, "", "is a folder; expected a file"},
 	} {
-		data, err := ReadFile(test.path, 3)
+		data, err := ReadBounded(test.path, 3)
 		if string(data) != test.content || (err != nil) != (test.err != "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %q, %v; expected %q, %q", test.path, data, err, test.content, test.err)
 		}
 	}
-	if _, err := ReadFile(path("missing"), 3); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadBounded(path("missing"), 3); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 }
