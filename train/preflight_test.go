@@ -243,6 +243,20 @@ func TestInitOfAnotherSize(t *testing.T) {
 	if found, err := check(export.Contract, p); err != nil || found != nil {
 		t.Errorf("weights of the graph's own size: %q, %v", found, err)
 	}
+	nameless := *export.Contract // a model without an encoder
+	nameless.Variables = nil
+	for i, v := range export.Contract.Variables {
+		v.Name, v.Foreign = fmt.Sprintf("model/layer_%d/kernel", i), nil
+		nameless.Variables = append(nameless.Variables, v)
+	}
+	if found, err := check(&nameless, p); err != nil || len(found) != 1 || !strings.Contains(found[0], "numbers of the model; expected") {
+		t.Errorf("another model: %q, %v", found, err)
+	}
+	keras := p
+	keras.Init = filepath.Join("..", "checkpoint", "testdata", "keras", "ckpt-1")
+	if found, err := check(&nameless, keras); err != nil || len(found) != 1 || !strings.Contains(found[0], "export the model with --weights") {
+		t.Errorf("a checkpoint of Keras: %q, %v", found, err)
+	}
 	p.InitPartial = true
 	if found, err := check(&wider, p); err != nil || found != nil {
 		t.Errorf("allowed: %q, %v", found, err)

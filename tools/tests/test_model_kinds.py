@@ -772,8 +772,18 @@ def test_restored_models_are_those_that_were_trained(tmp_path):
         restore(other, tmp_path)
 
 
-@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
-def test_files_of_keras_fill_an_export(tmp_path, suffix):
+@pytest.mark.parametrize(
+    ("file", "save"),
+    [
+        ("model.weights.h5", lambda model, file: model.save_weights(file)),
+        ("model.keras", lambda model, file: model.save(file)),
+        ("exported", lambda model, file: model.export(file, verbose=False)),
+        ("saved", tf.saved_model.save),
+        ("checkpoint", lambda model, file: tf.train.Checkpoint(net=model).write(file)),
+        ("root", lambda model, file: tf.train.Checkpoint(model).write(file)),
+    ],
+)
+def test_files_of_keras_fill_an_export(tmp_path, file, save):
     def build() -> Model:
         model = keras.Sequential(
             [keras.Input((6,)), layers.Dense(4), layers.BatchNormalization(), layers.Dense(3)]
@@ -781,8 +791,8 @@ def test_files_of_keras_fill_an_export(tmp_path, suffix):
         return Model(model, [VECTOR, CLASS], ENTROPY, "y")
 
     saved, fresh = build(), build()
-    file = str(tmp_path / f"model{suffix}")
-    (saved.model.save_weights if suffix == ".weights.h5" else saved.model.save)(file)
+    file = str(tmp_path / file)
+    save(saved.model, file)
     weights.load(fresh, file)
     theirs, mine = (names.of(user.model).variables for user in (saved, fresh))
     for path, leaf in theirs.items():
@@ -790,6 +800,18 @@ def test_files_of_keras_fill_an_export(tmp_path, suffix):
     small = Model(keras.Sequential([keras.Input((5,)), layers.Dense(2)]), [VECTOR, CLASS])
     with pytest.raises(Refusal, match="does not fit the model"):
         weights.load(small, file)
+
+
+def test_a_checkpoint_without_what_lists_hold_is_refused(tmp_path):
+    saved = nested()
+    saved.model(tf.zeros([1, 6]))
+    file = tf.train.Checkpoint(model=saved.model).write(str(tmp_path / "nested"))
+    with pytest.raises(Refusal, match="has no model/blocks/0/inner/kernel, as TensorFlow's check"):
+        weights.load(saved, file)
+    plain = Model(keras.Sequential([keras.Input((6,)), layers.Dense(3)]), [VECTOR])
+    pair = tf.train.Checkpoint(a=tf.Variable(1.0), b=plain.model).write(str(tmp_path / "pair"))
+    with pytest.raises(Refusal, match=r"does not fit the model \(it holds a, b\); expected a chec"):
+        weights.load(plain, pair)
 
 
 def test_tf_keras_with_one_output_per_example():

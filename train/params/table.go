@@ -151,7 +151,7 @@ var table = []Param{
 		Flag:    Flag{"strict", WhatToTrain, "", "fail if --init lacks a variable or has it in another shape"},
 		Meaning: "fail if `init` lacks a variable or has it in another shape"},
 	{Name: "init_partial", Change: FromStart,
-		Meaning: "allow `init` to fill less than half of the encoder, to have another number of positions, which " +
+		Meaning: "allow `init` to fill less than half of the encoder (of the model, without one), to have another number of positions, which " +
 			"then keep the export's values, or to have learned other labels or categories; these are refused otherwise"},
 	{Name: "init_values", Default: ValuesOfExport, Choices: []string{ValuesOfExport, ValuesOfSeed}, Change: FromStart,
 		Meaning: "what variables that init lacks begin with: export, the values in the export, or seed, numbers drawn " +

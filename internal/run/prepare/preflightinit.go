@@ -17,7 +17,7 @@ import (
 )
 
 // Init reports initial weights that belong to another vocabulary, learned other names for the numbers of
-// the data, or fill less than half of the encoder. It returns an error if the weights cannot be read.
+// the data, or fill less than half of the encoder, or of a model without one. It returns an error if the weights cannot be read.
 func (f *Preflight) Init(ctx context.Context) error {
 	from := f.params.Init
 	if from == "" {
@@ -36,9 +36,14 @@ func (f *Preflight) Init(ctx context.Context) error {
 	if err := loop.CheckForm(source, report, f.contract, f.params.InitPartial); err != nil {
 		f.add("init %v", err)
 	}
-	filled, all := fill(report, f.contract)
-	if 2*filled < all && !f.params.InitPartial {
-		f.add("init %s fills %d of the %d numbers of the encoder; expected at least half; use weights of a model of the graph's size (see gorbit inspect), or accept these with --set init_partial=true", from, filled, all)
+	filled, all, part := fill(report, f.contract)
+	name := objectName(source)
+	switch {
+	case 2*filled >= all || f.params.InitPartial:
+	case len(report.Matched)+len(report.Mismatched) == 0 && name != "":
+		f.add("init %s has none of the graph's names; it has those of TensorFlow's objects, such as %q; if it is of Keras or tf.train.Checkpoint, export the model with --weights, which reads it", from, name)
+	default:
+		f.add("init %s fills %d of the %d numbers of the %s; expected at least half; use weights of a model of the graph's size (see gorbit inspect), or accept these with --set init_partial=true", from, filled, all, part)
 	}
 	f.initMeaning(local, report)
 	m := f.records.Manifest
@@ -58,15 +63,36 @@ func (f *Preflight) Init(ctx context.Context) error {
 // encoderPrefix is the prefix of the names of an encoder's variables.
 const encoderPrefix = "model/encoder/"
 
-// fill returns how many numbers of the encoder the weights fill, and how many it has. If no
-// variable has the encoder's prefix, it counts all variables and states.
-func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64) {
+// objectName returns the name of a tensor of weights that TensorFlow 2 saved by its objects, and gorbit did
+// not; "" of other weights.
+func objectName(source checkpoint.Source) string {
+	const suffix = "/.ATTRIBUTES/VARIABLE_VALUE"
+	found := ""
+	for _, e := range source.Entries() {
+		name, ok := strings.CutSuffix(e.Name, suffix)
+		if ok && name == "runner_state" {
+			return "" // of a run or an export
+		}
+		if ok && found == "" {
+			found = name
+		}
+	}
+	return found
+}
+
+// fill returns how many numbers of the encoder the weights fill, how many it has, and what it is: if no
+// variable has the encoder's prefix, the model, with all variables and states.
+func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64, part string) {
 	matched := make(map[string]bool)
 	for _, m := range r.Matched {
 		matched[m.Name] = true
 	}
+	part = "encoder"
 	wanted := loop.WantedOf(c)
 	named := slices.ContainsFunc(wanted, func(w checkpoint.Wanted) bool { return strings.HasPrefix(w.Name, encoderPrefix) })
+	if !named {
+		part = "model"
+	}
 	for _, w := range wanted {
 		if named && !strings.HasPrefix(w.Name, encoderPrefix) {
 			continue
@@ -79,7 +105,7 @@ func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64) {
 			filled += n
 		}
 	}
-	return filled, all
+	return filled, all, part
 }
 
 // vocabOf returns the vocabulary of initial weights, or "" for none, and whether it certainly

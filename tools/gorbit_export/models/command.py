@@ -50,8 +50,8 @@ def add(parsers: Any) -> None:
         parser.add_argument(
             "--weights",
             metavar="FILE",
-            help="initial values: .weights.h5 or .keras of Keras, or a run, checkpoint or export "
-            "of the same model",
+            help="initial values: .weights.h5, .keras or SavedModel of Keras, a checkpoint of "
+            "tf.train.Checkpoint, or a run, checkpoint or export of the same model",
         )
         parser.add_argument(
             "--seed", type=int, default=0, help="seed of the initial weights (default: 0)"

@@ -161,7 +161,10 @@ def by_example(function: Callable[[Any, Any], Tensor], label: Any, y: Any) -> Te
         alone = [x[None] for x in example]
         return function(*tf.nest.pack_sequence_as([label, y], alone))
 
-    return tf.vectorized_map(one, [tf.convert_to_tensor(x) for x in tf.nest.flatten([label, y])])
+    flat = [tf.convert_to_tensor(x) for x in tf.nest.flatten([label, y])]
+    if tf.executing_eagerly():  # where vectorized_map would make a function at each call
+        return tf.stack([one(list(example)) for example in zip(*map(tf.unstack, flat))])
+    return tf.vectorized_map(one, flat)
 
 
 def is_mean(function: Callable[[Any, Any], Tensor], label: Any, y: Any) -> bool:

@@ -12,6 +12,11 @@ import tensorflow as tf
 from gorbit_export.models import Model, Refusal, names, rules
 
 _SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+_OURS = "runner_state"
+"""A variable that all of gorbit's checkpoints and exports have."""
+_BOOKS = {"_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter", "optimizer", "step", "epoch"}
+"""What checkpoints have next to a model."""
+_KERAS_FILE = "a file that model.save_weights('model.weights.h5') writes"
 
 
 def restore(model: Any, source: Any) -> Any:
@@ -44,10 +49,55 @@ def restore(model: Any, source: Any) -> Any:
         raise Refusal(f"{prefix} has {sorted(left)[0]}, which the model lacks")
     for path, leaf in named.variables.items():
         leaf.holder.assign(values[path])
-    for layer in rules.layers(target):
+    _finish(target)
+    return model
+
+
+def _restore_objects(model: Any, prefix: str, top: set[str]) -> None:
+    """Gives a model the values of a checkpoint of TensorFlow's, by its objects.
+
+    Args:
+        model: the model.
+        prefix: the checkpoint.
+        top: the names that those of its tensors begin with.
+
+    Raises:
+        Refusal: if it lacks a variable, or has none of the model.
+    """
+    held = sorted(top - _BOOKS)
+    trees = [tf.train.Checkpoint(root=model)]
+    if len(held) == 1 and held[0].isidentifier():
+        trees.append(tf.train.Checkpoint(**{held[0]: model}))
+    if "_all_variables" in top:  # an ExportArchive, whose list is in the order of the model's
+        trees = [tf.train.Checkpoint(variables=[_plain(v) for v in model.variables])]
+    found = {id(value) for value in tf.train.TrackableView(trees[0]).descendants()}
+    for path, leaf in names.of(model).variables.items():
+        if not {id(leaf.holder), id(leaf.value)} & found:
+            raise Refusal(
+                f"{prefix} has no {path}, as TensorFlow's checkpoints do not see what a layer of "
+                f"Keras 3 holds in lists and dicts; expected {_KERAS_FILE}"
+            )
+    for tree in trees:
+        try:
+            tree.read(prefix).expect_partial().assert_existing_objects_matched()
+        except (AssertionError, ValueError):
+            continue
+        _finish(model)
+        return
+    raise Refusal(
+        f"{prefix} does not fit the model (it holds {', '.join(held) or 'nothing'}); expected a "
+        f"checkpoint of the model alone, a SavedModel of it, or {_KERAS_FILE}"
+    )
+
+
+def _plain(variable: Any) -> tf.Variable:
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def _finish(model: Any) -> None:
+    for layer in rules.layers(model):
         if hasattr(layer, "finalize_state"):  # Normalization computes with copies
             layer.finalize_state()
-    return model
 
 
 def find(source: Any) -> str:
@@ -80,14 +130,20 @@ def load(user: Model, file: str) -> None:
 
     Args:
         user: what `build()` returned.
-        file: .weights.h5 or .keras as Keras writes them, or what `restore` takes.
+        file: .weights.h5 or .keras as Keras writes them, what `restore` takes, a SavedModel of
+            Keras, or a checkpoint of tf.train.Checkpoint that has the model.
 
     Raises:
         Refusal: if the file does not fit the model.
         OSError: if there is no such file.
     """
     if not str(file).endswith((".h5", ".keras")):
-        restore(user, file)
+        prefix = find(file)
+        keys = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+        if _OURS + _SUFFIX in keys:
+            restore(user, file)
+        else:
+            _restore_objects(user.model, prefix, {key.split("/")[0] for key in keys})
         return
     if not pathlib.Path(file).is_file():
         raise FileNotFoundError(f"{file}: no such file")
