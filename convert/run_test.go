@@ -14,9 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gofrs/flock"
-
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -916,14 +915,15 @@ func TestOneAtATime(t *testing.T) {
 	if err := os.Mkdir(cfg.Out, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	lock := flock.New(filepath.Join(cfg.Out, lockName))
-	if ok, err := lock.TryLock(); !ok || err != nil {
-		t.Fatal(ok, err)
+	unlock, _, err := vfs.Lock(filepath.Join(cfg.Out, lockName))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if _, err := Run(context.Background(), cfg, quiet); err == nil || err.Error() != "convert: another program is writing a dataset to "+cfg.Out {
+	want := fmt.Sprintf("convert: %s is in use by process %d on ", cfg.Out, os.Getpid())
+	if _, err := Run(context.Background(), cfg, quiet); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v", err)
 	}
-	lock.Unlock()
+	unlock()
 	mustRun(t, cfg)
 }
 

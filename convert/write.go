@@ -17,8 +17,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gofrs/flock"
-
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
@@ -38,7 +36,7 @@ const (
 type output struct {
 	dir, aside string
 	overwrite  bool
-	lock       *flock.Flock
+	unlock     func() error
 	made       bool // whether dir did not exist before
 }
 
@@ -58,13 +56,13 @@ func openOutput(cfg *Config) (_ *output, err error) {
 	if err := vfs.MkdirAll(cfg.Out, 0o777); err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
-	o.lock = flock.New(filepath.Join(cfg.Out, lockName))
-	held, err := o.lock.TryLock()
+	var other *vfs.LockHolder
+	o.unlock, other, err = vfs.Lock(filepath.Join(cfg.Out, lockName))
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
-	if !held {
-		return nil, fmt.Errorf("convert: another program is writing a dataset to %s", cfg.Out)
+	if other != nil {
+		return nil, fmt.Errorf("convert: %s is in use by %v, which writes a dataset there", cfg.Out, other)
 	}
 	defer func() {
 		if err != nil {
@@ -173,8 +171,8 @@ func (o *output) close() error {
 	if err == nil { // otherwise the next conversion undoes the moves
 		err = vfs.RemoveAll(o.aside)
 	}
-	os.Remove(o.lock.Path())
-	o.lock.Unlock()
+	os.Remove(filepath.Join(o.dir, lockName))
+	o.unlock()
 	if o.made {
 		_ = vfs.Remove(o.dir) // if it is empty
 	}

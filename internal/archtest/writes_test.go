@@ -15,7 +15,6 @@ var writing = []string{"Create", "WriteFile", "OpenFile", "Rename", "Link", "Mkd
 
 // pastVFS are the files that call them all the same. docs/design/crash.md lists them, too.
 var pastVFS = map[string]string{
-	"checkpoint/lock.go":             "a lock belongs to the operating system",
 	"internal/app/study/driver.go":   "a child process writes to the log",
 	"cmd/gorbit/raterange.go":        "a child process writes to the log",
 	"internal/app/forecast/probe.go": "a temporary folder, and /proc",

@@ -1,7 +1,9 @@
 package servable
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -28,7 +30,7 @@ func newPart(out string) (part string, release func(), err error) {
 			continue
 		}
 		path := filepath.Join(parent, e.Name())
-		lock, err := lockFolder(path)
+		lock, err := lockFolder(path, unix.LOCK_NB)
 		if err != nil {
 			continue // an export that is running, or has just ended
 		}
@@ -39,28 +41,39 @@ func newPart(out string) (part string, release func(), err error) {
 		}
 	}
 	part = filepath.Join(parent, fmt.Sprint(prefix, os.Getpid()))
-	if err := vfs.Mkdir(part, 0o777); err != nil {
-		return "", nil, err
+	for {
+		if err := vfs.Mkdir(part, 0o777); err != nil {
+			return "", nil, err
+		}
+		lock, err := lockFolder(part, 0) // waits only for an export that takes it for a leftover
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // which was removed
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		return part, func() {
+			_ = vfs.RemoveAll(part) // what cannot be removed now is by the next export
+			lock.Close()
+		}, nil
 	}
-	lock, err := lockFolder(part)
-	if err != nil {
-		return "", nil, err
-	}
-	return part, func() {
-		_ = vfs.RemoveAll(part) // what cannot be removed now is by the next export
-		lock.Close()
-	}, nil
 }
 
-// lockFolder locks a folder until the file is closed, and fails if another process has locked it.
-func lockFolder(path string) (*os.File, error) {
+// lockFolder locks a folder until the file is closed. With unix.LOCK_NB it fails if another process has
+// locked it.
+func lockFolder(path string, how int) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|how); err != nil {
+		err = fmt.Errorf("lock %s: %w", path, err)
+	} else {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, err
 	}
 	return f, nil
 }

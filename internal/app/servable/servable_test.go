@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	tf "github.com/wamuir/graft/tensorflow"
+	"golang.org/x/sys/unix"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -294,7 +295,7 @@ func TestLeftovers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	live, err := lockFolder(filepath.Join(parent, "."+name+".part-13"))
+	live, err := lockFolder(filepath.Join(parent, "."+name+".part-13"), unix.LOCK_NB)
 	if err != nil {
 		t.Fatal(err)
 	}

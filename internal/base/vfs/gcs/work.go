@@ -16,8 +16,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gofrs/flock"
-
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -83,12 +81,11 @@ func (s *Store) claim(ctx context.Context, at location, log *slog.Logger) (dir s
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return "", nil, nil, err
 	}
-	lock := flock.New(filepath.Join(top, lockName))
-	ok, err := lock.TryLock()
+	unlock, other, err := vfs.Lock(filepath.Join(top, lockName))
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("lock %s: %w", top, err)
 	}
-	if !ok {
+	if other != nil {
 		now, _, err := s.leaseOf(ctx, at)
 		if err != nil {
 			return "", nil, nil, err
@@ -100,9 +97,9 @@ func (s *Store) claim(ctx context.Context, at location, log *slog.Logger) (dir s
 		l, err = s.acquire(ctx, at, place, log)
 	}
 	if err != nil {
-		return "", nil, nil, errors.Join(err, lock.Unlock())
+		return "", nil, nil, errors.Join(err, unlock())
 	}
-	return dir, l, func() error { return errors.Join(l.release(), lock.Unlock()) }, nil
+	return dir, l, func() error { return errors.Join(l.release(), unlock()) }, nil
 }
 
 // fetch makes the local folder what the bucket has.
