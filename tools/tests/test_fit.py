@@ -44,40 +44,38 @@ def named(made: task.ModelTask) -> dict[str, np.ndarray]:
 def assert_trains_as_fit(make: Callable[[], Model], data: list[dict] | None = None) -> None:
     """Makes a model twice, and trains one as an export and the other by fit."""
     data = data or batches()
-    keras.utils.set_random_seed(1)
-    made = task.ModelTask(make())
+    made, other = task.ModelTask(make()), task.ModelTask(make())
     module = export.Export(made, made.optimizer)
     made.inspect(module)
-    keras.utils.set_random_seed(1)
-    theirs = make()
-    reference = task.ModelTask(theirs)
-    before = named(reference)
-    for path, value in named(made).items():
-        np.testing.assert_array_equal(value, before[path], err_msg=path)
-    model = theirs.model
-    if not model.compiled:
-        model.compile(theirs.optimizer, theirs.loss, metrics=list(theirs.metrics))
+    before = named(made)
+    for path, value in before.items():
+        other.named.variables[path].value.assign(value)
+    model, user = other.user.model, other.user
+    if not getattr(model, "compiled", False) and not hasattr(model, "_is_compiled"):
+        model.compile(user.optimizer, user.loss, metrics=list(user.metrics))
     defaults = made.optimizer.defaults
     scalars = {name: defaults[name] for name in ("learning_rate", "weight_decay", "clip_norm")}
-    labels = {f.name for f in made.features if f.role == "label"}
     for batch in data:
-        weights = {"example_weights": np.ones(len(batch["x"]), "float32")}
+        features = {"example_weights": np.ones(BATCH, "float32"), **batch}
         sums = module.train_step(
-            **{name: tf.constant(v) for name, v in {**weights, **batch}.items()},
+            **{name: tf.constant(v) for name, v in {**features, **scalars}.items()},
             seed=tf.constant([3, 4], tf.int64),
-            **{name: tf.constant(v) for name, v in scalars.items()},
         )
-        x, y = ([v for k, v in batch.items() if (k in labels) == is_label] for is_label in (0, 1))
-        loss = model.fit(x[0], y[0], batch_size=len(x[0]), shuffle=False, verbose=0).history["loss"]
-        np.testing.assert_allclose(sums["loss_sum"] / sums["weight_sum"], loss[0], rtol=1e-5)
-    after = named(reference)
+        y = {name: v for name, v in batch.items() if name != "x"}
+        y = y["y"] if list(y) == ["y"] else y
+        loss = model.fit(batch["x"], y, BATCH, shuffle=False, verbose=0).history["loss"][0]
+        np.testing.assert_allclose(sums["loss_sum"] / sums["weight_sum"], loss, rtol=1e-5)
+    after = named(other)
     moved = max(np.abs(after[path] - before[path]).max() for path in after)
     for path, value in named(made).items():
         np.testing.assert_allclose(value, after[path], atol=1e-4 * moved, err_msg=path)
     assert moved > 1e-4
-    sums = module.evaluate(**{name: tf.constant(v) for name, v in {**weights, **batch}.items()})
-    loss = model.evaluate(x[0], y[0], batch_size=len(x[0]), verbose=0, return_dict=True)["loss"]
-    np.testing.assert_allclose(sums["loss_sum"] / sums["weight_sum"], loss, rtol=1e-5)
+    sums = module.evaluate(**{name: tf.constant(v) for name, v in features.items()})
+    got = made.results(sums) if made.metrics else {}
+    want = model.evaluate(batch["x"], y, BATCH, verbose=0, return_dict=True)
+    for name, value in {**got, "loss": sums["loss_sum"] / sums["weight_sum"]}.items():
+        theirs = want.get(name) or next(v for k, v in want.items() if k.endswith(f"_{name}"))
+        np.testing.assert_allclose(value, theirs, rtol=1e-5, err_msg=name)
 
 
 def refused(user: Model) -> str:
@@ -259,3 +257,91 @@ def excluding(**exclusions: list[str]) -> keras.optimizers.Optimizer:
 )
 def test_which_variables_an_optimizer_treats_otherwise(make, model):
     assert_trains_as_fit(lambda: described(make(), model()))
+
+
+def alone(optimizer: object = "adam", **more: object) -> Model:
+    model = network()
+    model.compile(optimizer, **more)
+    return Model(model, [X, Y])
+
+
+def pair(**more: object) -> Model:
+    x = keras.Input((6,), name="x")
+    left, right = layers.Dense(1, name="left")(x), layers.Dense(2, name="right")(x)
+    model = keras.Model(x, [left, right])
+    model.compile(keras.optimizers.SGD(0.1), **more)
+    labels = [
+        Feature("right", "float32", (None, 2), label=True),
+        Feature("left", "float32", (None, 1), label=True),
+    ]
+    return Model(model, [X, *labels])
+
+
+def legacy() -> Model:
+    tf_keras = pytest.importorskip("tf_keras")
+    model = tf_keras.Sequential([tf_keras.Input((6,)), tf_keras.layers.Dense(1)])
+    model.compile(tf_keras.optimizers.RMSprop(0.02), "mae", ["mse"], weighted_metrics=["mape"])
+    return Model(model, [X, Y])
+
+
+MEAN = keras.metrics.RootMeanSquaredError
+
+
+@pytest.mark.parametrize(
+    ("make", "note"),
+    [
+        (
+            lambda: alone(loss="mse", metrics=["mae"], weighted_metrics=[MEAN(name="root")]),
+            "loss mse of y, metrics [mae, RootMeanSquaredError], optimizer Adam",
+        ),
+        (
+            lambda: alone(keras.optimizers.Muon(1e-2), loss=[keras.losses.Huber()]),
+            "loss Huber of y, optimizer Muon",
+        ),
+        (
+            lambda: pair(
+                loss={"left": "mse", "right": "mae"},
+                loss_weights={"left": 0.5, "right": 2.0},
+                metrics={"left": "mape"},
+                weighted_metrics={"left": [MEAN(name="left_root")]},
+            ),
+            "loss {left: mse, right: mae} of {left: left, right: right}, loss_weights "
+            "{left: 0.5, right: 2.0}, metrics {left: [mape, RootMeanSquaredError]}, optimizer SGD",
+        ),
+        (
+            lambda: pair(loss=["mse", "mae"], loss_weights=[1.0, 3.0], metrics=["mae", "mse"]),
+            "loss [mse, mae] of {left: left, right: right}, loss_weights [1.0, 3.0], metrics "
+            "[[mae], [mse]], optimizer SGD",
+        ),
+        (legacy, "loss mae of y, metrics [mse, mape], optimizer RMSprop"),
+    ],
+)
+def test_what_a_model_was_compiled_with(make, note):
+    assert task.ModelTask(make()).notes[0] == f"taken from compile(): {note}"
+    data = batches()
+    if len(make().features) == 3:
+        data = [{"x": b["x"], "left": b["y"], "right": b["x"][:, :2]} for b in data]
+    assert_trains_as_fit(make, data)
+
+
+def test_what_a_model_was_not_compiled_with():
+    weight = Feature("w", "float32", (None,), role="weight")
+    user = alone(loss="mse", metrics=["mae"])
+    notes = task.ModelTask(dataclasses.replace(user, features=[X, Y, weight])).notes
+    assert (
+        "all metrics are weighted by w; Keras weighs those of compile(weighted_metrics=) alone"
+        in notes
+    )
+    made = task.ModelTask(dataclasses.replace(user, loss="mae", labels="y", optimizer="sgd"))
+    assert (made.user.loss, made.optimizer.name) == ("mae", "keras-sgd")
+    assert made.notes[0] == "taken from compile(): metrics [mae]"
+    labels = [Y, Feature("z", "float32", (None, 1), label=True)]
+    assert refused(dataclasses.replace(user, features=[X, *labels])) == (
+        "the model is compiled with a loss, and build() does not say of which feature; expected "
+        "labels='NAME', or a dict of them by the names of the outputs"
+    )
+    assert (
+        refused(Model(network(), [X]))
+        == refused(alone())
+        == ("the model has no loss; expected loss= in build(), compile(loss=) or add_loss()")
+    )

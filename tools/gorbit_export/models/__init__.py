@@ -61,7 +61,7 @@ class Model:
             role.
         loss: a keras.losses.Loss, its name, or a function (labels, outputs) that gives a
             number per example or per token. For several outputs, a list or dict of them like
-            the outputs. None if the model adds all losses itself.
+            the outputs. None is that of compile(), or none if the model adds all losses.
         labels: the feature that the loss takes; for several losses a list or dict of them.
         metrics: keras.metrics, or their names; a list or dict of lists for several outputs.
         optimizer: a keras.optimizers.Optimizer, its name, or one of gorbit_export.optimizers.

@@ -19,6 +19,7 @@ from gorbit_export.models import (
     Model,
     Refusal,
     calls,
+    compiled,
     example,
     flops,
     initializers,
@@ -72,7 +73,8 @@ class ModelTask(task.Task):
         Raises:
             Refusal: if the model breaks a rule.
         """
-        self.user, self.notes = user, []
+        user, self.notes = compiled.take(user)
+        self.user = user
         self.name = user.task
         self.features = features(user.features)
         self.hyperparameters: list[task.Hyperparameter] = []
@@ -317,6 +319,10 @@ class ModelTask(task.Task):
         with _explained("the training pass fails"):
             outcome = self._caller(features, True, calls.drawn(random))
             sums = self._sums(features, outcome)
+        if self.user.loss is None and not outcome.losses:
+            raise Refusal(
+                "the model has no loss; expected loss= in build(), compile(loss=) or add_loss()"
+            )
         rules.check_built(self._unbuilt)
         for path in outcome.overwritten:
             self._note(f"{path} is assigned in training; the assignment lasts for the step only")
