@@ -69,6 +69,8 @@ class _Layout:
     rules: dict[str, Rule]
     slots: dict[str, dict[str, tf.Variable]]
     outputs: dict[str, dict[str, tf.TypeSpec]] = dataclasses.field(default_factory=dict)
+    unreached: list[str] = dataclasses.field(default_factory=list)
+    sliced: list[str] = dataclasses.field(default_factory=list)
 
 
 class Export(tf.Module):
@@ -151,6 +153,16 @@ class Export(tf.Module):
         return self._layout.rules
 
     @property
+    def unreached(self) -> list[str]:
+        """The trained variables that the loss does not reach, once `gradients` is traced."""
+        return self._layout.unreached
+
+    @property
+    def sliced(self) -> list[str]:
+        """The trained variables whose gradients TensorFlow has as slices, such as embeddings."""
+        return self._layout.sliced
+
+    @property
     def adapted(self) -> dict[str, layers.Dense]:
         """The layers with an adapter of low rank, by the paths of their kernels."""
         paths = {variable.ref(): path for path, variable in self.states_by_path.items()}
@@ -189,10 +201,13 @@ class Export(tf.Module):
             loss = sums["loss_sum"]
             if self._scaled:
                 loss *= inputs[_LOSS_SCALE.name]
-        gradients = tape.gradient(
-            loss, list(self.variables_by_path.values()), unconnected_gradients="zero"
-        )
-        for path, gradient in zip(self.variables_by_path, gradients):
+        variables = self.variables_by_path
+        gradients = dict(zip(variables, tape.gradient(loss, list(variables.values()))))
+        self._layout.unreached = [path for path, g in gradients.items() if g is None]
+        self._layout.sliced = [p for p, g in gradients.items() if isinstance(g, tf.IndexedSlices)]
+        for path, gradient in gradients.items():
+            if gradient is None:
+                gradient = tf.zeros_like(variables[path])
             gradient = tf.convert_to_tensor(gradient)
             if self._scaled:
                 gradient /= inputs[_LOSS_SCALE.name]

@@ -5,8 +5,9 @@ Keras carries along with outputs, 1 where there is none:
 
     loss_sum   = sum of w_b m_bt l_bt + R W       weight_sum = W = sum of w_b m_bt
 
-R being what the model adds by itself: regularizers and add_loss. Of several losses, l_b is
-the sum over them of factor * (sum over t of m l) / (sum over t of m), and W the sum of w_b.
+R being what the model adds by itself: regularizers and add_loss. Of several losses with one
+mask, l_bt is the sum over them of factor * l. Of others, l_b is the sum over them of
+factor * (sum over t of m l) / (sum over t of m), and W the sum of w_b.
 """
 
 from __future__ import annotations
@@ -282,21 +283,40 @@ def _rows(x: Tensor, rank: int) -> Tensor:
     return rows
 
 
+def per_example(found: list[tuple[Tensor, Tensor | None]]) -> list[int]:
+    """Lists the masked ones of several losses, which `sums` takes a mean of per example.
+
+    Args:
+        found: what `of_examples` gives of each loss.
+    """
+    return [i for i, (_, m) in enumerate(found) if m is not None and not _as_one(found)]
+
+
+def _as_one(found: list[tuple[Tensor, Tensor | None]]) -> bool:
+    """Whether one loss, or several of the same tokens, are added up over tokens."""
+    if len(found) == 1:
+        return True
+    tokens = {id(mask) for _, mask in found}
+    ranks = all(m is not None and m.shape.rank == values.shape.rank for values, m in found)
+    return len(tokens) == 1 and ranks
+
+
 def sums(terms: list[Term], added: list[Tensor], weights: Tensor) -> dict[str, Tensor]:
     """Returns loss_sum and weight_sum, see the module."""
-    total, weight = None, None
-    if len(terms) == 1 and terms[0].factor == 1:
-        values, mask = of_examples(terms[0])
+    total, found = tf.constant(0.0), [of_examples(term) for term in terms]
+    if _as_one(found):
+        values, mask = found[0]
         spreads = spread(weights, mask, values)
-        total = tf.reduce_sum(tf.math.multiply_no_nan(values, spreads))
         weight = tf.reduce_sum(spreads)
+        for term, (values, _) in zip(terms, found):
+            part = tf.reduce_sum(tf.math.multiply_no_nan(values, spreads))
+            total += part if term.factor == 1 else term.factor * part
     else:
         examples = weights
         if examples.shape.rank != 1:
             raise Refusal("there are several losses and weights per token; expected per example")
-        total, weight = tf.constant(0.0), tf.reduce_sum(examples)
-        for term in terms:
-            values, mask = of_examples(term)
+        weight = tf.reduce_sum(examples)
+        for term, (values, mask) in zip(terms, found):
             ones = spread(tf.ones_like(examples), mask, values)
             axes = list(range(1, values.shape.rank))
             mean = tf.math.divide_no_nan(

@@ -304,6 +304,35 @@ class KerasOptimizer(optimizers.Optimizer):
 
         return users_optimizer.make(self._given, self._holders)
 
+    def takes_slices(self, path: str) -> bool:
+        """Whether Keras moves a variable as far by slices of its gradient as by their sum.
+
+        Of a user's class it is not known.
+        """
+        if not _is_keras_own(self._given):
+            return False
+        shape = (2, *self._holders[path].shape[1:])
+        values = tf.random.stateless_normal((3, *shape[1:]), [1, 2])
+        slices = tf.IndexedSlices(values, tf.constant([0, 0, 1]), tf.constant(shape))
+        moved = self._moved(path, slices), self._moved(path, tf.convert_to_tensor(slices))
+        return bool(np.allclose(*moved, rtol=1e-3, atol=1e-3 * np.abs(moved).max()))
+
+    def moves_by_nothing(self, path: str) -> bool:
+        """Whether a gradient of zeros moves a variable, the weight decay aside."""
+        own = _is_keras_own(self._given)
+        return own and bool(self._moved(path, tf.zeros(self._holders[path].shape)).any())
+
+    def _moved(self, path: str, gradient: Any) -> np.ndarray:
+        """Returns how far two updates of Keras move a variable that is 1."""
+        optimizer = type(self._given).from_config(self._given.get_config())
+        optimizer.weight_decay = None
+        variable = keras.Variable(np.ones(gradient.shape, np.float32), name="variable")
+        variable._path = getattr(self._holders[path], "path", path)
+        optimizer.build([variable])
+        for _ in range(2):
+            optimizer.apply([gradient], [variable])
+        return variable.numpy() - 1
+
     def update(self, *args: Any, **kwargs: Any) -> None:
         """See Rule; its rules update."""
         raise NotImplementedError

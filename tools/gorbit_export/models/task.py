@@ -79,6 +79,7 @@ class ModelTask(task.Task):
         self.features = features(user.features)
         self.hyperparameters: list[task.Hyperparameter] = []
         self._settings, self._drawn = settings or {}, drawn
+        self._unreached: set[str] = set()
         self._fit = "tf_keras" if names.is_legacy(user.model) else ""
         if isinstance(user.model, keras.layers.Layer):
             self._fit = "keras"
@@ -156,9 +157,11 @@ class ModelTask(task.Task):
                 )
         terms = self._terms(batch, y)
         self._refuse_pairs()
+        found = []
         for term in terms:
             with _explained(f"the loss of {term.name} fails"):
-                values, _ = losses.of_examples(term)
+                found.append(losses.of_examples(term))
+            values = found[-1][0]
             if values.shape[0] != 5:
                 raise Refusal(
                     f"the loss of {term.name} has the shape {values.shape.as_list()} for 5 "
@@ -169,6 +172,12 @@ class ModelTask(task.Task):
                     f"the reduction {reduction!r} of the loss of {term.name} is not heeded; the "
                     "loss is divided by the sum of the weights"
                 )
+        if masked := [terms[i].name for i in losses.per_example(found)]:
+            self._note(
+                f"of several losses, that of {_listed(masked)} is the mean of the examples' means "
+                "over their tokens; fit takes the mean over all tokens of the batch, in which "
+                "longer examples count more"
+            )
         pairs = losses.paired(
             y, self._output_names(), metrics=self._metrics_by_output(y), labels=self.user.labels
         )
@@ -464,6 +473,7 @@ class ModelTask(task.Task):
             concrete = getattr(module, name).get_concrete_function()
             rules.check_function(name, concrete, known, self.user.model)
         self._check_constraints(module)
+        self._compare_gradients(module.unreached, module.sliced)
         if self._measured:
             module.results.get_concrete_function()
         paths = {rule.function: path for path, rule in module.rules_by_path.items()}
@@ -515,6 +525,26 @@ class ModelTask(task.Task):
                 "Embedding(mask_zero=True), or features of a fixed length"
             )
 
+    def _compare_gradients(self, unreached: list[str], sliced: list[str]) -> None:
+        """Tells where the optimizer gets gradients that it does not get in fit."""
+        ours = self.optimizer
+        if not isinstance(ours, keras_optimizers.KerasOptimizer):
+            sliced = []
+        elif moved := next((path for path in unreached if ours.moves_by_nothing(path)), ""):
+            raise Refusal(
+                f"the loss does not reach {moved}, which fit then leaves as it is, and {ours.name} "
+                "moves a variable whose gradient is 0; expected trainable=False of its layer"
+            )
+        self._unreached = set(unreached)
+        if unreached:
+            self._note(f"the loss does not reach {_listed(unreached)}: no update moves them")
+        if sliced := [path for path in sliced if not ours.takes_slices(path)]:
+            self._note(
+                f"fit gives the optimizer the gradient of {_listed(sliced)} in slices, one for "
+                "each token, of which it may square each by itself; here it gets their sum, "
+                "which moves rows that a batch has several times otherwise"
+            )
+
     def _check_constraints(self, module: Any) -> None:
         for path, rule in module.rules_by_path.items():
             if not isinstance(rule, optimizers.Constrained):
@@ -563,6 +593,8 @@ class ModelTask(task.Task):
 
     def decays(self, path: str) -> bool | float:
         """See Task. A Keras optimizer decays what Keras would."""
+        if path in self._unreached:
+            return False
         if (factor := self._groups[path].get("weight_decay")) is not None:
             return factor
         if isinstance(self.optimizer, keras_optimizers.KerasOptimizer):
@@ -592,6 +624,10 @@ class ModelTask(task.Task):
     def foreign(self, path: str) -> list[str | dict[str, Any]]:
         """See Task: what the user's file says."""
         return self._foreign.get(path, [])
+
+
+def _listed(paths: list[str]) -> str:
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 
 
 @contextlib.contextmanager
