@@ -208,6 +208,10 @@ func (m *cellMaker) element(s string, c *cell) string {
 	if c.values >= maxElements {
 		return fmt.Sprintf("expected at most %d values", maxElements)
 	}
+	if n, _ := m.shape.elements(); !m.shape.open() && c.values >= n {
+		c.values++ // for the message
+		return ""
+	}
 	if reason := m.one(s, c); reason != "" {
 		return fmt.Sprintf("value %d is %s; %s", c.values+1, table.Clip(strconv.Quote(s)), reason)
 	}
@@ -216,18 +220,18 @@ func (m *cellMaker) element(s string, c *cell) string {
 
 // array adds the values of a JSON array: a flat one, or one whose arrays have the sizes of the shape.
 func (m *cellMaker) array(s string, c *cell) string {
-	dec := json.NewDecoder(strings.NewReader(s))
-	dec.UseNumber()
-	var a []any
-	if err := dec.Decode(&a); err != nil || dec.InputOffset() != int64(len(s)) {
+	if !json.Valid(constBytes(s)) {
 		return "expected a JSON array, such as [1, 2], or values with " + m.between() + " between them"
 	}
-	if len(a) > 0 {
-		if _, nested := a[0].([]any); nested {
-			return m.nested(a, m.shape, c)
-		}
+	shape := Shape{-1}
+	if first := strings.TrimLeft(s[1:], " \t\r\n"); first[0] == '[' {
+		shape = m.shape
 	}
-	return m.nested(a, Shape{-1}, c)
+	// Token by token, because an array as a value of Go takes many times its text.
+	dec := json.NewDecoder(strings.NewReader(s))
+	dec.UseNumber()
+	dec.Token()
+	return m.nested(dec, shape, c)
 }
 
 func (m *cellMaker) between() string {
@@ -237,36 +241,52 @@ func (m *cellMaker) between() string {
 	return strconv.Quote(m.separator)
 }
 
-// nested adds the values of an array of the given shape.
-func (m *cellMaker) nested(a []any, shape Shape, c *cell) string {
-	if shape[0] >= 0 && int64(len(a)) != shape[0] {
-		return fmt.Sprintf("has an array of %s; expected %d, for shape %v", table.Count(len(a), "value"), shape[0], m.shape)
-	}
-	for _, v := range a {
-		reason := ""
-		inner, isArray := v.([]any)
-		switch x := v.(type) {
-		case json.Number:
-			reason = m.element(x.String(), c)
-		case string:
-			reason = m.element(strings.TrimSpace(x), c)
-		case bool:
-			reason = m.element(strconv.FormatBool(x), c)
-		case []any:
-		default:
-			return "has a null or an object in an array; expected values"
+// nested adds the values of an array of the given shape, which has begun, to its end. dec reads valid JSON.
+func (m *cellMaker) nested(dec *json.Decoder, shape Shape, c *cell) (reason string) {
+	n := int64(0)
+	for ; dec.More(); n++ {
+		v, _ := dec.Token()
+		delim, more := v.(json.Delim)
+		if delim == '[' && len(shape) > 1 && reason == "" {
+			if reason := m.nested(dec, shape[1:], c); reason != "" {
+				return reason
+			}
+			continue
 		}
-		if isArray != (len(shape) > 1) {
-			return fmt.Sprintf("expected arrays within arrays as shape %v has sizes, or one array of all values", m.shape)
+		if reason == "" {
+			reason = m.single(v, shape, c)
 		}
-		if isArray {
-			reason = m.nested(inner, shape[1:], c)
-		}
-		if reason != "" {
-			return reason
+		for depth := 1; more && depth > 0; {
+			switch t, _ := dec.Token(); t {
+			case json.Delim('['), json.Delim('{'):
+				depth++
+			case json.Delim(']'), json.Delim('}'):
+				depth--
+			}
 		}
 	}
-	return ""
+	dec.Token()
+	if shape[0] >= 0 && n != shape[0] {
+		return fmt.Sprintf("has an array of %s; expected %d, for shape %v", table.Count(int(n), "value"), shape[0], m.shape)
+	}
+	return reason
+}
+
+// single adds a value of an array that is not an array itself.
+func (m *cellMaker) single(v json.Token, shape Shape, c *cell) string {
+	if v == nil || v == json.Delim('{') {
+		return "has a null or an object in an array; expected values"
+	}
+	if _, array := v.(json.Delim); array || len(shape) > 1 {
+		return fmt.Sprintf("expected arrays within arrays as shape %v has sizes, or one array of all values", m.shape)
+	}
+	switch x := v.(type) {
+	case json.Number:
+		return m.element(x.String(), c)
+	case string:
+		return m.element(strings.TrimSpace(x), c)
+	}
+	return m.element(fmt.Sprint(v), c)
 }
 
 // text makes the ids of a text's tokens.
@@ -276,16 +296,14 @@ func (m *cellMaker) text(fields []table.Field, c *cell) string {
 		b = fields[1].Text
 	}
 	if m.bare {
-		m.encoding.IDs = m.tokenizer.AppendIDs(m.encoding.IDs[:0], a)
-		if m.encoding.Truncated = len(m.encoding.IDs) > m.maxLength; m.encoding.Truncated {
-			m.encoding.IDs = m.encoding.IDs[:m.maxLength]
-		}
+		ids, more := m.tokenizer.AppendFirst(m.encoding.IDs[:0], a, m.maxLength)
+		m.encoding.IDs, m.encoding.Truncated = ids, more > 0
 	} else {
 		m.tokenizer.EncodeInto(&m.encoding, a, b, m.maxLength)
 	}
 	for i, f := range fields {
 		if m.mayBeEmpty(i) {
-			if len(m.tokenizer.AppendIDs(nil, f.Text)) == 0 {
+			if ids, _ := m.tokenizer.AppendFirst(nil, f.Text, 1); len(ids) == 0 {
 				return fmt.Sprintf("column %q has no text", m.columns[i])
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -225,7 +226,7 @@ func (o *Originals) part(number int64, ids []int64) (text.Pair, bool) {
 	q := o.questions[number]
 	if o.number != number {
 		question, _ := qa.Question(o.tokenizer, q.Question, o.manifest.MaxLength)
-		o.number, o.windows = number, qa.Windows(o.tokenizer, question, qa.Tokenize(o.tokenizer, q.Context), o.manifest.MaxLength, o.manifest.DocStride)
+		o.number, o.windows = number, qa.Windows(o.tokenizer, question, qa.Tokenize(o.tokenizer, q.Context, math.MaxInt), o.manifest.MaxLength, o.manifest.DocStride)
 	}
 	for _, w := range o.windows {
 		if equal(w.IDs, ids) && equal(w.Starts, starts) {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -105,7 +106,7 @@ func (q *questions) worker(f *inputFile) func(*chunk, *row, []table.Field) {
 	return func(_ *chunk, r *row, fields []table.Field) {
 		context := fields[1].Text
 		if context != last || tokens.IDs == nil {
-			last, tokens = strings.Clone(context), qa.Tokenize(q.tokenizer, context)
+			last, tokens = strings.Clone(context), qa.Tokenize(q.tokenizer, context, math.MaxInt)
 		}
 		a, reason := q.ask(tokens, fields, f)
 		if r.asked = a; reason != "" {

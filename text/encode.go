@@ -1,6 +1,7 @@
 package text
 
 import (
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -32,21 +33,25 @@ func (t *Tokenizer) Encode(a, b string, maxLen int) Encoding {
 
 // EncodeInto is [Tokenizer.Encode] into the slices of e, which grow as needed.
 func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) {
-	ids := append(e.IDs[:0], t.cls)
-	ids = t.AppendIDs(ids, a)
-	lenA, lenB := len(ids)-1, 0
+	most, specials := math.MaxInt, 2
+	if maxLen > 0 {
+		most = maxLen
+	}
+	ids, moreA := t.AppendFirst(append(e.IDs[:0], t.cls), a, most)
+	keepA, keepB, moreB := len(ids)-1, 0, 0
+	second := len(ids) + 1 // where b begins
 	ids = append(ids, t.sep)
 	if b != "" {
-		ids = t.AppendIDs(ids, b)
-		lenB = len(ids) - lenA - 2
+		specials = 3
+		ids, moreB = t.AppendFirst(ids, b, most)
+		keepB = len(ids) - second
 		ids = append(ids, t.sep)
 	}
-	keepA, keepB := lenA, lenB
-	if maxLen > 0 && len(ids) > maxLen {
-		specials := len(ids) - lenA - lenB
+	lenA, lenB := keepA+moreA, keepB+moreB
+	if maxLen > 0 && lenA+lenB+specials > maxLen {
 		keepA, keepB = longestFirst(lenA, lenB, max(0, maxLen-specials))
 		if b != "" {
-			copy(ids[keepA+2:], ids[lenA+2:lenA+2+keepB])
+			copy(ids[keepA+2:], ids[second:second+keepB])
 			ids = ids[:keepA+keepB+3]
 			ids[len(ids)-1] = t.sep
 		} else {

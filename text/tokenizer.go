@@ -2,6 +2,7 @@ package text
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -151,7 +152,18 @@ func (t *Tokenizer) Vocab() *Vocab { return t.vocab }
 // AppendIDs appends the ids of a text to dst, without [CLS] and [SEP], and returns
 // the extended slice. It allocates only to extend dst.
 func (t *Tokenizer) AppendIDs(dst []int32, text string) []int32 {
+	dst, _ = t.AppendFirst(dst, text, math.MaxInt)
+	return dst
+}
+
+// AppendFirst is AppendIDs of the first ids of a text, at most some. It returns how many more the text
+// has, which take no memory.
+func (t *Tokenizer) AppendFirst(dst []int32, text string, most int) (ids []int32, more int) {
+	begin := len(dst)
 	for i := 0; i < len(text); {
+		if n := len(dst) - begin - most; n > 0 {
+			dst, more = dst[:begin+most], more+n
+		}
 		switch c := text[i]; t.ascii[c] {
 		case byteSpace, byteDrop:
 			i++
@@ -171,7 +183,10 @@ func (t *Tokenizer) AppendIDs(dst []int32, text string) []int32 {
 			dst, i = t.appendWord(dst, text, i)
 		}
 	}
-	return dst
+	if n := len(dst) - begin - most; n > 0 {
+		dst, more = dst[:begin+most], more+n
+	}
+	return dst, more
 }
 
 // specialAt returns the special token that a text begins with, or nil.

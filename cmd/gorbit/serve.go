@@ -98,6 +98,8 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&c.BatchDelay, "batch-delay", c.BatchDelay, "how long an example waits for others to fill its batch although the devices are free")
 	f.IntVar(&c.QueueExamples, "queue", c.QueueExamples, "most examples that wait for a model; requests beyond them get the status 503")
 	f.Int64Var(&c.MaxBodyBytes, "max-body", c.MaxBodyBytes, "most bytes of a request")
+	f.Int64Var(&c.MaxBodiesBytes, "max-bodies", 0, fmt.Sprintf("most bytes of all requests in progress; requests beyond them get the status 503 (default: %d times --max-body)", serve.Bodies))
+	f.IntVar(&c.MaxConnections, "max-connections", c.MaxConnections, "most connections at a time; others wait")
 	f.IntVar(&c.MaxExamples, "max-examples", c.MaxExamples, "most examples of a request")
 	f.BoolVar(&c.RefuseLong, "refuse-long", false, "refuse texts that are too long for the model (default: cut them, and say so in the answer)")
 	f.DurationVar(&c.Timeout, "timeout", c.Timeout, "longest time for the answers of a request, which then gets the status 504")
@@ -106,7 +108,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	help.Group(f, "The models", "checkpoint", "set")
 	help.Group(f, "Who may ask", "listen", "token-file", "tls-cert", "tls-key")
 	help.Group(f, "Batches", "batch-tokens", "batch-examples", "batch-delay")
-	help.Group(f, "Limits", "max-body", "max-examples", "queue", "timeout", "refuse-long")
+	help.Group(f, "Limits", "max-body", "max-bodies", "max-examples", "max-connections", "queue", "timeout", "refuse-long")
 	help.Group(f, "The end", "stop-delay", "stop-timeout")
 }
 

@@ -35,7 +35,8 @@ func blank(t *text.Tokenizer, s string) bool {
 	if strings.ContainsFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
 		return false
 	}
-	return len(t.AppendIDs(nil, s)) == 0
+	ids, _ := t.AppendFirst(nil, s, 1)
+	return len(ids) == 0
 }
 
 // EmptySecond says that a second text was given and is empty.

@@ -11,71 +11,81 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// parse returns the examples of rows: objects with a value for each feature or, for a model of one
-// feature, its values.
-func (f *Features) parse(rows []json.RawMessage) ([]example, error) {
-	var specs []dataset.Spec
-	var expected []string
-	for _, s := range f.Specs {
-		if s.Make == "" {
-			specs, expected = append(specs, s), append(expected, s.Name)
-		}
-	}
-	check := f.Layout.Assemblers()()
-	check.Reset()
+// parse reads a request whose examples are rows of a table, or objects with a value for each feature or,
+// for a model of one feature, its values.
+func (f *Features) parse(form form, body []byte, l limits) (*request, error) {
 	maker, err := f.maker()
 	if err != nil {
 		return nil, err
 	}
 	defer f.makers.Put(maker)
-	out := make([]example, len(rows))
+	rows, form, err := rowsOf(form, body, l.examples, maker.fields)
+	if err != nil {
+		return nil, err
+	}
+	check := f.Layout.Assemblers()()
+	r := &request{form: form, raw: form == instances || form == inputs, examples: make([]example, len(rows))}
 	for i, row := range rows {
-		if record, cut, ok, err := maker.record(row, i); ok {
-			if err != nil {
-				return nil, err
-			}
-			if bad := check.Add(dataset.RecordID{}, record); bad != nil {
-				return nil, badf("example %d: %s %s", i+1, bad.Feature, bad.Reason)
-			}
-			out[i] = example{cost: 1, record: record, cut: cut, key: f.lengths(record)}
-			continue
+		e, err := f.example(maker, row, i)
+		if err != nil {
+			return nil, err
 		}
-		var fields map[string]json.RawMessage
-		if kind := kindOf(row); len(specs) == 1 && (kind != '{' || isBytes(row)) {
-			fields = map[string]json.RawMessage{specs[0].Name: row}
-		} else {
-			var err error
-			if fields, err = fieldsOf(row, i, expected...); err != nil {
-				return nil, err
-			}
-		}
-		e := example{cost: 1}
-		features := make([]tfrecord.Feature, len(specs))
-		for k, s := range specs {
-			raw := fields[s.Name]
-			if raw == nil {
-				return nil, badf("example %d has no field %q", i+1, s.Name)
-			}
-			scaled, err := maker.scaled(s.Names()[0], raw, &features[k])
-			length := ""
-			if err == nil && !scaled {
-				length, err = featureOf(s, raw, &features[k])
-			}
-			if err != nil {
-				return nil, badf("example %d: %s %v", i+1, s.Name, err)
-			}
-			e.key += length
-		}
-		var err error
-		if e.record, err = tfrecord.AppendExample(nil, features...); err != nil {
-			return nil, badf("example %d: %v", i+1, err)
-		}
+		check.Reset() // or it would keep the values of all
 		if bad := check.Add(dataset.RecordID{}, e.record); bad != nil {
 			return nil, badf("example %d: %s %s", i+1, bad.Feature, bad.Reason)
 		}
-		out[i] = e
+		if e.cut && l.refuseLong {
+			return nil, badf("example %d has a text that is too long, and this server does not cut texts", i+1)
+		}
+		r.examples[i] = e
 	}
-	return out, nil
+	return r, nil
+}
+
+// example makes the record of an example, which may not be as the model expects it.
+func (f *Features) example(maker *rowMaker, row row, number int) (example, error) {
+	e := example{cost: 1}
+	specs := maker.given
+	var fields map[string][]byte
+	if kind := kindOf(row.value); row.fields == nil && len(specs) == 1 && (kind != '{' || isBytes(row.value)) {
+		fields = map[string][]byte{specs[0].Name: row.value}
+	} else {
+		var err error
+		if fields, err = row.object(number, maker.fields); err != nil {
+			return e, err
+		}
+		if maker.isRow(fields) {
+			e.record, e.cut, err = maker.record(fields, number)
+			e.key = f.lengths(e.record)
+			return e, err
+		}
+		for name := range fields {
+			if err := maker.features.check(number, name); err != nil {
+				return e, err
+			}
+		}
+	}
+	features := make([]tfrecord.Feature, len(specs))
+	for k, s := range specs {
+		raw := fields[s.Name]
+		if raw == nil {
+			return e, badf("example %d has no field %q", number+1, s.Name)
+		}
+		scaled, err := maker.scaled(s.Names()[0], raw, &features[k])
+		length := ""
+		if err == nil && !scaled {
+			length, err = featureOf(s, raw, &features[k])
+		}
+		if err != nil {
+			return e, badf("example %d: %s %v", number+1, s.Name, err)
+		}
+		e.key += length
+	}
+	var err error
+	if e.record, err = tfrecord.AppendExample(nil, features...); err != nil {
+		return e, badf("example %d: %v", number+1, err)
+	}
+	return e, nil
 }
 
 // lengths returns the number of values of each feature of a record that has an open axis, as examples of
@@ -105,26 +115,41 @@ func (f *Features) lengths(record []byte) (key string) {
 // bytesField is the only field of an object that stands for bytes.
 const bytesField = "b64"
 
+// codedFields are the fields of an object that stands for bytes.
+var codedFields = fieldNames{known: []string{bytesField}}
+
 // isBytes reports whether a value stands for bytes, as in TensorFlow Serving's API.
-func isBytes(raw json.RawMessage) bool {
-	var fields map[string]json.RawMessage
-	return json.Unmarshal(raw, &fields) == nil && len(fields) == 1 && fields[bytesField] != nil
+func isBytes(raw []byte) bool {
+	if kindOf(raw) != '{' {
+		return false
+	}
+	fields, err := row{value: raw}.object(0, codedFields)
+	return err == nil && fields[bytesField] != nil
+}
+
+// bytesOf returns the bytes that an object stands for.
+func bytesOf(raw []byte, expected string) ([]byte, error) {
+	var coded struct {
+		Bytes *string `json:"b64"`
+	}
+	if !isBytes(raw) || json.Unmarshal(raw, &coded) != nil || coded.Bytes == nil {
+		return nil, badf("is %s; expected %s", clip(raw), expected)
+	}
+	data, err := base64.StdEncoding.DecodeString(*coded.Bytes)
+	if err != nil {
+		return nil, badf("is not base64: %v", err)
+	}
+	return data, nil
 }
 
 // featureOf reads the value of a feature, and returns its length on the open axis. Examples of different
 // lengths are not in one batch, so that none is padded.
-func featureOf(s dataset.Spec, raw json.RawMessage, to *tfrecord.Feature) (length string, err error) {
+func featureOf(s dataset.Spec, raw []byte, to *tfrecord.Feature) (length string, err error) {
 	name := s.Names()[0]
 	if kindOf(raw) == '{' {
-		var coded struct {
-			Bytes *string `json:"b64"`
-		}
-		if err := json.Unmarshal(raw, &coded); err != nil || !isBytes(raw) || coded.Bytes == nil {
-			return "", fmt.Errorf("is %s; expected numbers, or an object with %q", words.Clip(string(raw), 60), bytesField)
-		}
-		data, err := base64.StdEncoding.DecodeString(*coded.Bytes)
+		data, err := bytesOf(raw, fmt.Sprintf("numbers, or an object with %q", bytesField))
 		if err != nil {
-			return "", fmt.Errorf("is not base64: %w", err)
+			return "", err
 		}
 		*to = tfrecord.BytesFeature(name, data)
 		if s.Open() >= 0 {
@@ -132,42 +157,33 @@ func featureOf(s dataset.Spec, raw json.RawMessage, to *tfrecord.Feature) (lengt
 		}
 		return length, nil
 	}
-	var shape []int
-	if s.DType == dataset.Float32 {
-		var values []float32
-		shape, err = flatten(raw, func(token []byte) error {
-			v, err := strconv.ParseFloat(string(token), 32)
-			if err != nil {
-				return fmt.Errorf("has the value %s; expected numbers of float32", words.Clip(string(token), 60))
-			}
-			values = append(values, float32(v))
-			return nil
-		})
-		*to = tfrecord.FloatFeature(name, values...)
-	} else {
-		var values []int64
-		shape, err = flatten(raw, func(token []byte) error {
-			v, err := integer(string(token), s.DType)
-			values = append(values, v)
-			return err
-		})
-		*to = tfrecord.Int64Feature(name, values...)
-	}
+	shape, err := shapeOf(raw)
 	if err != nil {
 		return "", err
 	}
-	if len(shape) != len(s.Shape) {
-		return "", fmt.Errorf("has the shape %v; expected %v", shape, s.Shape)
-	}
-	for i, d := range s.Shape {
-		switch {
-		case d < 0:
+	fits := len(shape) == len(s.Shape)
+	for i := 0; fits && i < len(shape); i++ {
+		if fits = s.Shape[i] < 0 || s.Shape[i] == shape[i]; s.Shape[i] < 0 {
 			length = fmt.Sprint(shape[i], ";")
-		case shape[i] != d:
-			return "", fmt.Errorf("has the shape %v; expected %v", shape, s.Shape)
 		}
 	}
-	return length, nil
+	if !fits {
+		return "", fmt.Errorf("has the shape %v; expected %v", shape, s.Shape)
+	}
+	if s.DType == dataset.Float32 {
+		values, err := flatten(raw, shape, func(token string) (float32, error) {
+			v, err := strconv.ParseFloat(token, 32)
+			if err != nil {
+				err = fmt.Errorf("has the value %s; expected numbers of float32", words.Clip(token, 60))
+			}
+			return float32(v), err
+		})
+		*to = tfrecord.FloatFeature(name, values...)
+		return length, err
+	}
+	values, err := flatten(raw, shape, func(token string) (int64, error) { return integer(token, s.DType) })
+	*to = tfrecord.Int64Feature(name, values...)
+	return length, err
 }
 
 // integer returns the value of a whole number or a boolean.

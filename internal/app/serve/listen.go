@@ -25,7 +25,9 @@ type Listen struct {
 const (
 	headerTimeout = 10 * time.Second
 	readTimeout   = time.Minute
-	idleTimeout   = 2 * time.Minute
+	// stallTimeout is how long nothing of a body may arrive.
+	stallTimeout = 10 * time.Second
+	idleTimeout  = 2 * time.Minute
 	// writeMargin is the time for a response, in addition to the time-out of its request.
 	writeMargin = time.Minute
 	headerBytes = 64 << 10
@@ -35,7 +37,12 @@ const (
 // is not ready, answers the requests in progress, and returns nil. Requests that are not answered
 // within the time-out are dropped, which is an error.
 func (s *Server) Serve(ctx context.Context, on net.Listener, l Listen) error {
+	on = &connections{Listener: on, taken: make(chan struct{}, s.MaxConnections), closed: make(chan struct{})}
+	// Of HTTP/2 one connection could have any number of requests.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
 	server := &http.Server{
+		Protocols: protocols, ConnContext: withConnection,
 		Handler: s, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
 		WriteTimeout: readTimeout + s.Timeout + writeMargin, MaxHeaderBytes: headerBytes,
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),

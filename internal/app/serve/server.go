@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +31,11 @@ type Config struct {
 	// MaxBodyBytes is the largest body of a request, and MaxExamples the most examples in it.
 	MaxBodyBytes int64
 	MaxExamples  int
+	// MaxBodiesBytes is the most that the bodies of all requests in progress may have together; 0 is
+	// Bodies times MaxBodyBytes. Requests beyond it get the status 503.
+	MaxBodiesBytes int64
+	// MaxConnections is the most connections at a time. Others wait until one of them ends.
+	MaxConnections int
 	// BatchTokens is the most tokens of a batch of texts, and BatchExamples the most examples of any
 	// batch.
 	BatchTokens, BatchExamples int
@@ -52,9 +56,12 @@ type Config struct {
 	Log    *slog.Logger
 }
 
+// Bodies is how many of the largest bodies may be in progress by default.
+const Bodies = 8
+
 // DefaultConfig returns the defaults, without a logger.
 func DefaultConfig() Config {
-	return Config{MaxBodyBytes: 16 << 20, MaxExamples: 1024, BatchTokens: 1024, BatchExamples: 256, QueueExamples: 8192, Timeout: 30 * time.Second}
+	return Config{MaxBodyBytes: 16 << 20, MaxExamples: 1024, MaxConnections: 1024, BatchTokens: 1024, BatchExamples: 256, QueueExamples: 8192, Timeout: 30 * time.Second}
 }
 
 // Validate returns an error that names the first invalid field.
@@ -62,12 +69,14 @@ func (c Config) Validate() error {
 	for _, f := range []struct {
 		name  string
 		value int64
-	}{{"--max-body", c.MaxBodyBytes}, {"--max-examples", int64(c.MaxExamples)}, {"--batch-tokens", int64(c.BatchTokens)}, {"--batch-examples", int64(c.BatchExamples)}} {
+	}{{"--max-body", c.MaxBodyBytes}, {"--max-examples", int64(c.MaxExamples)}, {"--max-connections", int64(c.MaxConnections)}, {"--batch-tokens", int64(c.BatchTokens)}, {"--batch-examples", int64(c.BatchExamples)}} {
 		if f.value < 1 {
 			return fmt.Errorf("%s is %d; expected 1 or more", f.name, f.value)
 		}
 	}
 	switch {
+	case c.MaxBodiesBytes != 0 && c.MaxBodiesBytes < c.MaxBodyBytes:
+		return fmt.Errorf("--max-bodies is %d; expected %d or more, the most bytes of a request (--max-body)", c.MaxBodiesBytes, c.MaxBodyBytes)
 	case c.Timeout <= 0:
 		return fmt.Errorf("--timeout is %v; expected more than 0", c.Timeout)
 	case c.BatchDelay < 0 || c.BatchDelay > time.Second:
@@ -95,6 +104,7 @@ type Server struct {
 	metrics *metrics
 	mux     *http.ServeMux
 	tokens  [][sha256.Size]byte
+	bodies  budget
 	ready   atomic.Bool
 }
 
@@ -119,6 +129,9 @@ func New(models []Model, c Config) (*Server, error) {
 			return nil, fmt.Errorf("two models have the name %s; expected different names: NAME=FOLDER", m.Name)
 		}
 		s.models[m.Name] = &served{Model: m}
+	}
+	if s.bodies.left = c.MaxBodiesBytes; s.bodies.left == 0 {
+		s.bodies.left = Bodies * c.MaxBodyBytes
 	}
 	for _, t := range c.Tokens {
 		s.tokens = append(s.tokens, sha256.Sum256([]byte(t)))
@@ -301,20 +314,31 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 		fail(w, &statusError{http.StatusNotFound, fmt.Sprintf("the path ends in %q; expected :predict, :answer, :classify or :regress", ":"+words.Clip(verb, 60))})
 		return
 	}
-	code := http.StatusOK
-	body, err := s.answer(w, r, m, f)
+	held := int64(0) // of the budget
+	defer func() { s.bodies.give(held) }()
+	body, err := s.answer(w, r, m, f, &held)
+	// From here on the answer is in memory, in place of the request.
+	s.bodies.give(held - int64(len(body)))
+	held = int64(len(body))
+	code, unread := http.StatusOK, false
 	if err != nil {
-		code = s.failed(w, r, m, err)
+		if unread = errors.Is(err, errBusy) || errors.As(err, new(*http.MaxBytesError)); unread {
+			w.Header().Set("Connection", "close")
+		}
+		code = s.failed(w, m, err)
 	} else {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(body) // the client may be gone
 	}
 	s.metrics.answered(m.Name, verb, code, time.Since(start))
+	if unread {
+		discard(w, r)
+	}
 }
 
-// answer returns the body of a response.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f form) ([]byte, error) {
-	data, err := s.body(w, r)
+// answer returns the body of a response. It adds what the request took of the budget to held.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f form, held *int64) ([]byte, error) {
+	data, err := s.body(w, r, held)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +350,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 		l.examples = in.count()
 	}
 	m.checkPairs(in, s.Log)
-	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
+	ctx, cancel := s.until(r)
 	defer cancel()
 	results, err := m.batcher.answer(ctx, in.examples)
 	if err != nil {
@@ -349,37 +373,6 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 	return body, nil
 }
 
-// body reads the body of a request.
-func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.ContentLength > s.MaxBodyBytes {
-		s.discard(r)
-		return nil, &http.MaxBytesError{Limit: s.MaxBodyBytes}
-	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.MaxBodyBytes))
-	tooLarge := (*http.MaxBytesError)(nil)
-	if errors.As(err, &tooLarge) {
-		s.discard(r)
-	}
-	switch {
-	case err == nil, errors.As(err, &tooLarge), errors.Is(err, io.ErrUnexpectedEOF): // the last one: the client is gone
-		return data, err
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, &statusError{http.StatusRequestTimeout, fmt.Sprintf("the request did not arrive within %v", readTimeout)}
-	}
-	return nil, badf("the request cannot be read: %v", err)
-}
-
-// mostDiscarded is how much of a request that is too large is read all the same.
-const mostDiscarded = 256 << 20
-
-// discard reads the rest of a request that is too large, up to a limit: a client that is still writing
-// would lose its connection before it reads the answer. One that waits for leave to write is not given it.
-func (s *Server) discard(r *http.Request) {
-	if r.Header.Get("Expect") == "" {
-		io.CopyN(io.Discard, r.Body, mostDiscarded) // it is refused in any case
-	}
-}
-
 // checkPairs warns, once, of pairs for a model of single texts, or the other way round.
 func (m *served) checkPairs(r *request, log *slog.Logger) {
 	if r.raw || m.Texts == nil || m.Texts.Pairs == nil {
@@ -394,17 +387,17 @@ func (m *served) checkPairs(r *request, log *slog.Logger) {
 }
 
 // failed writes the response to a request that failed, and returns its status.
-func (s *Server) failed(w http.ResponseWriter, r *http.Request, m *served, err error) int {
+func (s *Server) failed(w http.ResponseWriter, m *served, err error) int {
 	tooLarge := (*http.MaxBytesError)(nil)
 	known := (*statusError)(nil)
 	switch {
 	case errors.As(err, &known):
 	case errors.As(err, &tooLarge):
 		known = &statusError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the request has more than %d bytes", tooLarge.Limit)}
-	case errors.Is(err, errFull), errors.Is(err, errClosed):
+	case errors.Is(err, errFull), errors.Is(err, errBusy), errors.Is(err, errClosed):
 		w.Header().Set("Retry-After", "1")
 		known = &statusError{http.StatusServiceUnavailable, err.Error()}
-	case r.Context().Err() != nil, errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, context.Canceled), errors.Is(err, io.ErrUnexpectedEOF):
 		known = &statusError{statusClientGone, "the client is gone"}
 	case errors.Is(err, context.DeadlineExceeded):
 		known = &statusError{http.StatusGatewayTimeout, fmt.Sprintf("there was no answer within %v", s.Timeout)}

@@ -19,45 +19,54 @@ const (
 	fieldOtherPair = "pair"
 )
 
-// parseTexts sets the examples of a request to those of rows, which are all texts or all tokens. raw
-// means tokens.
-func (m *Model) parseTexts(r *request, rows []json.RawMessage, l limits) (raw bool, err error) {
-	t := m.Texts
+// textFields are the fields of an example of texts or of tokens.
+var textFields = fieldNames{known: textNames, expected: textNames}
+
+var textNames = []string{fieldText, fieldPair, fieldOtherPair, layout.InputIDs, layout.AttentionMask, layout.TokenTypeIDs}
+
+// parseTexts reads a request whose examples are all texts or all tokens.
+func (m *Model) parseTexts(f form, body []byte, l limits) (*request, error) {
+	rows, f, err := rowsOf(f, body, l.examples, textFields)
+	if err != nil {
+		return nil, err
+	}
+	t, r, tokens := m.Texts, &request{form: f}, false
 	pairs := make([]text.Pair, 0, len(rows))
 	for i, row := range rows {
 		pair, encoding, err := t.row(row, i)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		if encoding == nil {
 			if reason := predict.Empty(t.Tokenizer, pair); reason != "" {
-				return false, badf("example %d: %s", i+1, reason)
+				return nil, badf("example %d: %s", i+1, reason)
 			}
 		}
-		if tokens := encoding != nil; i == 0 {
-			raw = tokens
-		} else if raw != tokens {
-			return false, badf("example %d and the first one are a text and tokens; expected the same for all", i+1)
+		if given := encoding != nil; i == 0 {
+			tokens = given
+		} else if tokens != given {
+			return nil, badf("example %d and the first one are a text and tokens; expected the same for all", i+1)
 		}
-		if raw {
+		if tokens {
 			r.examples = append(r.examples, t.example(*encoding, nil))
 		} else {
 			pairs = append(pairs, pair)
 		}
 	}
-	if raw {
-		return true, nil
+	if tokens {
+		r.raw = f == instances || f == inputs
+		return r, nil
 	}
 	if d, ok := m.Renderer.(predict.Divider); ok {
-		return false, t.divide(r, d, pairs, l)
+		return r, t.divide(r, d, pairs, l)
 	}
 	for i, e := range t.Tokenizer.EncodeBatch(pairs, t.MaxLength) {
 		if e.Truncated && l.refuseLong {
-			return false, badf("example %d has more than %d tokens, and this server does not cut texts", i+1, t.MaxLength)
+			return nil, badf("example %d has more than %d tokens, and this server does not cut texts", i+1, t.MaxLength)
 		}
 		r.examples = append(r.examples, t.example(e, &pairs[i]))
 	}
-	return false, nil
+	return r, nil
 }
 
 // divide sets the examples of a request to the parts of texts. All of them count as examples.
@@ -86,12 +95,12 @@ func (t *Texts) divide(r *request, d predict.Divider, pairs []text.Pair, l limit
 }
 
 // row reads an example: a text, or an object of texts or of tensors.
-func (t *Texts) row(row json.RawMessage, number int) (pair text.Pair, tokens *text.Encoding, err error) {
-	if kindOf(row) == '"' {
-		pair.A, err = stringOf(row, fieldText, number)
+func (t *Texts) row(row row, number int) (pair text.Pair, tokens *text.Encoding, err error) {
+	if kindOf(row.value) == '"' {
+		pair.A, err = stringOf(row.value, fieldText, number)
 		return pair, nil, err
 	}
-	fields, err := fieldsOf(row, number, fieldText, fieldPair, fieldOtherPair, layout.InputIDs, layout.AttentionMask, layout.TokenTypeIDs)
+	fields, err := row.object(number, textFields)
 	if err != nil {
 		return pair, nil, err
 	}
@@ -122,22 +131,23 @@ func (t *Texts) row(row json.RawMessage, number int) (pair text.Pair, tokens *te
 }
 
 // tokens reads the tensors of an example. Positions with the mask 0 are left out, as the model does.
-func (t *Texts) tokens(fields map[string]json.RawMessage, number int) (*text.Encoding, error) {
+func (t *Texts) tokens(fields map[string][]byte, number int) (*text.Encoding, error) {
 	if len(fields) != 3 || fields[layout.AttentionMask] == nil || fields[layout.TokenTypeIDs] == nil {
 		return nil, badf("example %d is given as tokens; expected %s", number+1, names([]string{layout.InputIDs, layout.AttentionMask, layout.TokenTypeIDs}))
 	}
-	read := func(name string, below int) ([]int32, error) {
-		var out []int32
-		shape, err := flatten(fields[name], func(token []byte) error {
-			v, err := strconv.ParseInt(string(token), 10, 32)
-			if err != nil || v < 0 || v >= int64(below) {
-				return badf("has the value %s; expected whole numbers from 0 to %d", words.Clip(string(token), 60), below-1)
-			}
-			out = append(out, int32(v))
-			return nil
-		})
+	read := func(name string, below int) (out []int32, err error) {
+		shape, err := shapeOf(fields[name])
 		if err == nil && len(shape) != 1 {
 			err = badf("has %d axes; expected a list of numbers", len(shape))
+		}
+		if err == nil {
+			out, err = flatten(fields[name], shape, func(token string) (int32, error) {
+				v, err := strconv.ParseInt(token, 10, 32)
+				if err != nil || v < 0 || v >= int64(below) {
+					return 0, badf("has the value %s; expected whole numbers from 0 to %d", words.Clip(token, 60), below-1)
+				}
+				return int32(v), nil
+			})
 		}
 		if err != nil {
 			return nil, badf("example %d: %s %v", number+1, name, err)
@@ -172,10 +182,10 @@ func (t *Texts) tokens(fields map[string]json.RawMessage, number int) (*text.Enc
 }
 
 // stringOf returns the value of a field that is a text.
-func stringOf(raw json.RawMessage, name string, number int) (string, error) {
+func stringOf(raw []byte, name string, number int) (string, error) {
 	var s *string
 	if err := json.Unmarshal(raw, &s); err != nil || s == nil {
-		return "", badf("example %d: %q is %s; expected a text in quotes", number+1, name, words.Clip(string(raw), 60))
+		return "", badf("example %d: %q is %s; expected a text in quotes", number+1, name, clip(raw))
 	}
 	return *s, nil
 }

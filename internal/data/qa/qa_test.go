@@ -73,7 +73,7 @@ func TestScoresAgainstGolden(t *testing.T) {
 func TestWindowsAndPlaces(t *testing.T) {
 	tok := tokenizer(t)
 	context := "“Café” 😀 is old. Ann lives in Rome."
-	c := Tokenize(tok, context)
+	c := Tokenize(tok, context, math.MaxInt)
 	var words []string
 	for i := range c.IDs {
 		words = append(words, Slice(context, int(c.Starts[i]), int(c.Ends[i])))

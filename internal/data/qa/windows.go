@@ -4,6 +4,7 @@
 package qa
 
 import (
+	"math"
 	"slices"
 	"unicode/utf8"
 
@@ -20,17 +21,21 @@ const (
 )
 
 // Context is a tokenized context. Starts and Ends have the characters of each token's word: where it
-// starts, and after its end.
-type Context struct{ IDs, Starts, Ends []int32 }
+// starts, and after its end. More is the number of tokens that were left out at its end.
+type Context struct {
+	IDs, Starts, Ends []int32
+	More              int
+}
 
-// Tokenize tokenizes a context.
-func Tokenize(t *text.Tokenizer, context string) Context {
+// Tokenize tokenizes a context, of which it keeps at most some tokens.
+func Tokenize(t *text.Tokenizer, context string, most int) Context {
 	var c Context
 	at, chars := 0, int32(0)
-	for _, w := range t.AppendWords(nil, context) {
+	for w := range t.Words(context) {
 		chars += int32(utf8.RuneCountInString(context[at:w.Start]))
 		end := chars + int32(utf8.RuneCountInString(context[w.Start:w.End]))
-		c.IDs = t.AppendIDs(c.IDs, context[w.Start:w.End])
+		ids, more := t.AppendFirst(c.IDs, context[w.Start:w.End], most-len(c.IDs))
+		c.IDs, c.More = ids, c.More+more
 		for len(c.Starts) < len(c.IDs) {
 			c.Starts, c.Ends = append(c.Starts, chars), append(c.Ends, end)
 		}
@@ -42,9 +47,8 @@ func Tokenize(t *text.Tokenizer, context string) Context {
 // Question tokenizes a question. cut reports that tokens were left out, for windows of at most maxLength
 // tokens.
 func Question(t *text.Tokenizer, question string, maxLength int) (ids []int32, cut bool) {
-	ids = t.AppendIDs(nil, question)
-	most := min(MaxQuestion, max(1, (maxLength-3)/2))
-	return ids[:min(len(ids), most)], len(ids) > most
+	ids, more := t.AppendFirst(nil, question, min(MaxQuestion, max(1, (maxLength-3)/2)))
+	return ids, more > 0
 }
 
 // Window is a question with a part of its context: [CLS] question [SEP] part [SEP].
@@ -69,6 +73,12 @@ func steps(question, maxLength, stride int) (room, step int) {
 func Count(question, context, maxLength, stride int) int {
 	room, step := steps(question, maxLength, stride)
 	return 1 + (max(0, context-room)+step-1)/step
+}
+
+// Tokens returns the most tokens of a context that has a number of windows.
+func Tokens(question, windows, maxLength, stride int) int {
+	room, step := steps(question, maxLength, stride)
+	return room + min(windows-1, (math.MaxInt-room)/step)*step
 }
 
 // Windows returns the windows of a context, of at most maxLength ids. Two that follow each other share
