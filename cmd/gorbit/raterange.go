@@ -69,6 +69,9 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 	if err := log.Follow(filepath.Join(t.folder, rateRun)); err != nil {
 		return err
 	}
+	if damage := log.Problem(); damage != "" {
+		return fault.Damagedf("%s: %s", filepath.Join(t.folder, rateRun), damage)
+	}
 	rates, losses := log.Train["learning_rate"], log.Train["loss"]
 	if n := losses.Len(); n < leastRateSteps || rates.Len() != n {
 		return fmt.Errorf("the training ended after %d steps, too few to tell; see %s: %s", n, filepath.Join(t.folder, rateRun+".log"), failed)

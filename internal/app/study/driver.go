@@ -384,6 +384,9 @@ func (f *follower) tell(ctx context.Context) (over bool, err error) {
 	if err := f.log.Follow(f.job.Folder); err != nil {
 		return false, err
 	}
+	if damage := f.log.News(); damage != "" {
+		d.Log.Warn("the trial is judged by the rest of its metrics", "trial", f.job.Number, "damage", damage)
+	}
 	if series := f.log.Eval[d.objective]; series != nil {
 		for i, step := range series.Steps {
 			if step <= f.told {

@@ -74,6 +74,9 @@ func (t *Tracker) sendPoints(ctx context.Context) (*runfolder.Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	if damage := t.run.Log.News(); damage != "" {
+		t.Log.Warn("the rest of the metrics is sent", "run", t.Folder, "damage", damage)
+	}
 	if t.sent == nil {
 		sent, err := t.Sink.Begin(ctx, t.run)
 		if err != nil {

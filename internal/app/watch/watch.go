@@ -146,6 +146,11 @@ func (c Config) lines(ctx context.Context, r *runfolder.Run) error {
 				return err
 			}
 		}
+		if damage := r.Log.News(); damage != "" {
+			if _, err := fmt.Fprintln(c.Out, damage); err != nil {
+				return err
+			}
+		}
 		said = r.Log.Step
 		if r.State != runfolder.Running {
 			_, err := fmt.Fprintln(c.Out, Status(r))
@@ -235,6 +240,9 @@ func Frame(r *runfolder.Run, metric string, columns, rows int) []string {
 		names = append(names, metric)
 	}
 	out := wrap(Status(r), columns)
+	for _, p := range r.Problems {
+		out = append(out, cut(shown.Text(p), columns))
+	}
 	// A curve has a title and two lines of steps.
 	height := min(12, (rows-1-len(out))/len(names)-3)
 	for _, name := range names {

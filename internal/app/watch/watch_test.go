@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,10 @@ func TestFrame(t *testing.T) {
 	if got := Frame(r, "", 60, 24)[0]; !strings.HasPrefix(got, `\x1b[2J  stopped`) {
 		t.Errorf("a folder with a name that erases the screen: %q", got)
 	}
+	r.Problems = []string{"metrics.jsonl: cannot read line 3"}
+	if got := Frame(r, "", 60, 24); !slices.Contains(got, r.Problems[0]) || len(got) >= 24 {
+		t.Errorf("a damaged run: %q", got)
+	}
 	empty := &runfolder.Run{Folder: "runs/new", State: runfolder.Running, Log: runfolder.NewLog()}
 	if got := strings.Join(Frame(empty, "", 60, 24), "\n"); !strings.Contains(got, "nothing to draw yet") {
 		t.Errorf("a run without metrics: %s", got)
@@ -84,7 +89,7 @@ func TestFollow(t *testing.T) {
 	}
 	out := &ender{after: 24, end: func() {
 		path := filepath.Join(dir, runfolder.Metrics)
-		more := `{"phase":"train","step":25,"outputs":{"loss":0.2,"accuracy":1}}` + "\n" + `{"phase":"eval","step":25,"outputs":{"loss":0.3}}` + "\n"
+		more := "damaged\n" + `{"phase":"train","step":25,"outputs":{"loss":0.2,"accuracy":1}}` + "\n" + `{"phase":"eval","step":25,"outputs":{"loss":0.3}}` + "\n"
 		content, err := os.ReadFile(path)
 		if err == nil {
 			err = os.WriteFile(path, append(content, more...), 0o666)
@@ -97,7 +102,7 @@ func TestFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 27 || lines[0] != "train step 1: loss 1" || lines[24] != "train step 25: accuracy 1, loss 0.2" || lines[25] != "eval  step 25: loss 0.3" || !strings.Contains(lines[26], "stopped") {
+	if len(lines) != 28 || lines[0] != "train step 1: loss 1" || lines[24] != "train step 25: accuracy 1, loss 0.2" || lines[25] != "eval  step 25: loss 0.3" || !strings.HasPrefix(lines[26], "metrics.jsonl: cannot read line 25;") || !strings.Contains(lines[27], "stopped") {
 		t.Errorf("printed\n%s", out.String())
 	}
 }

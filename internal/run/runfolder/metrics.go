@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"sort"
 	"strconv"
 
+	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -55,6 +57,7 @@ type Log struct {
 	Damaged      []int
 	DamagedLines int
 	lines        int
+	said         string // by News
 }
 
 // NewLog returns a log without lines.
@@ -137,9 +140,26 @@ type line struct {
 	Outputs map[string]number `json:"outputs"`
 }
 
+// sum is the name of the last field of a line: the CRC-32C of what is before its comma.
+const sum = `,"crc32c":`
+
+// SumLine returns a line of metrics, an object of JSON, with its checksum as the last field.
+func SumLine(object []byte) []byte { return sumLine(bytes.TrimSuffix(object, []byte("}"))) }
+
+// sumLine returns a line that begins so.
+func sumLine(begin []byte) []byte {
+	return fmt.Appendf(bytes.Clone(begin), "%s%d}\n", sum, crc32.Checksum(begin, crc32c.Table))
+}
+
+// intact reports whether a line has its checksum. Lines of older versions have none.
+func intact(text []byte) bool {
+	i := bytes.LastIndex(text, []byte(sum))
+	return i < 0 || bytes.Equal(sumLine(text[:i]), text)
+}
+
 // parseLine returns false if a line is damaged.
 func parseLine(text []byte) (m line, ok bool) {
-	if json.Unmarshal(text, &m) != nil || m.Step == nil || *m.Step < 0 {
+	if !intact(text) || json.Unmarshal(text, &m) != nil || m.Step == nil || *m.Step < 0 {
 		return line{}, false
 	}
 	return m, m.Phase == "train" || m.Phase == "eval"
@@ -176,7 +196,17 @@ func (l *Log) Problem() string {
 	if l.DamagedLines > 1 {
 		at = fmt.Sprintf("%d lines, the first of them line %d", l.DamagedLines, l.Damaged[0])
 	}
-	return fmt.Sprintf("%s: cannot read %s; expected {\"phase\": \"train\" or \"eval\", \"step\": ..., \"outputs\": {...}}; the rest is shown", Metrics, at)
+	return fmt.Sprintf("%s: cannot read %s; expected {\"phase\": \"train\" or \"eval\", \"step\": ..., \"outputs\": {...}} with its checksum", Metrics, at)
+}
+
+// News returns what Problem says if it is another sentence than at the last call, and else "".
+func (l *Log) News() string {
+	now := l.Problem()
+	if now == l.said {
+		return ""
+	}
+	l.said = now
+	return now
 }
 
 // Best returns the best value of a metric of the evaluations and its step. mode is max or min. The

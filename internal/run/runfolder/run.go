@@ -111,7 +111,9 @@ func (r *Run) Refresh(now time.Time) error {
 		return err
 	}
 	r.Step = max(r.Log.Step, r.Saved)
-	r.problem(r.Log.Problem())
+	if damaged := r.Log.Problem(); damaged != "" {
+		r.problem(damaged + "; the rest is shown")
+	}
 	r.time(now)
 	if r.Best.Metric != "" {
 		r.Best.Value, r.Best.Step, r.Best.Known = r.Log.Best(r.Best.Metric, r.Best.Mode)
