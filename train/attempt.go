@@ -32,6 +32,7 @@ type attempt struct {
 	checkpoints *loop.Checkpoints
 	metrics     *record.MetricsLog
 	files       evaluationFiles
+	kept        keptFiles
 	board       *record.Board
 	watched     *record.Replicas // nil if there is only one replica
 	phases      *phases
@@ -67,7 +68,10 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	defer metrics.Close()
 	a := &attempt{training: t, on: on, task: loop.NewTask(ctx, contract, on.Strategy), metrics: metrics, board: new(record.Board),
 		model: loop.NewModel(on.Strategy, t.scalars, t.env.Log), phases: &phases{journal: &t.journal, fill: filled, total: &t.journal.spent}, checkpoints: loop.NewCheckpoints(t.manager, on, contract, t.env.Log)}
-	a.checkpoints.Logs = append(a.checkpoints.Logs, metrics, &a.files)
+	if a.checkpoints.Names, err = t.names(); err != nil {
+		return nil, err
+	}
+	a.checkpoints.Logs = append(a.checkpoints.Logs, metrics, &a.files, &a.kept)
 	a.checkpoints.Frozen = append(a.checkpoints.Frozen, t.groups.Frozen()...)
 	if t.evaluations != nil {
 		if a.task, a.model.Reduce, err = t.ForSplit(ctx, a.task, t.Params.Data.Eval); err != nil {
@@ -156,6 +160,9 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 		Out:             env.Out,
 		Observer:        env.Observer,
 	}
+	if a.checkpoints.Names != "" {
+		config.Persist[loop.NamesState] = a.checkpoints.Names
+	}
 	if frozen := a.groups.Frozen(); len(frozen) > 0 {
 		config.Persist[loop.FrozenNames] = loop.FrozenVariables(frozen)
 	}
@@ -238,6 +245,9 @@ func (a *attempt) begin(ctx context.Context) error {
 		if err := a.board.Open(a.folder, a.controller.Step(), p, a.on); err != nil {
 			return err
 		}
+	}
+	if a.kept, err = keepFiles(a.folder, a.board.Paths(), a.env.Log); err != nil {
+		return err
 	}
 	// Otherwise the initial values would stay in memory until the next garbage collection. For few
 	// of them that is no matter.

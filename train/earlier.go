@@ -113,6 +113,9 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 	if total == t.steps {
 		t.tellTrainerState(before.state)
 	}
+	if err := t.mendNames(); err != nil {
+		return false, err
+	}
 	t.tellComplete(before)
 	return true, nil
 }
@@ -245,6 +248,18 @@ func (t *training) manifest() *convert.Manifest {
 		return nil
 	}
 	return t.Data.Manifest
+}
+
+// names returns what the numbers of the run's records stand for, which the data say or else the run.
+func (t *training) names() (loop.Names, error) {
+	m := t.manifest()
+	if m == nil {
+		var err error
+		if m, err = runfolder.ReadManifest(t.folder); err != nil {
+			return "", err
+		}
+	}
+	return prepare.NamesOf(m, t.Params.Data.Features, t.Export.Contract), nil
 }
 
 // toAsk returns the flags with which to ask a model.

@@ -197,3 +197,34 @@ func TestWhyEarly(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Files of a run that somebody removes while it trains are there again at its end, and the log says so.
+func TestFilesRemovedInTraining(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = 8, -1, 3
+	run, whole := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
+	mustTrain(t, p, whole)
+	var log bytes.Buffer
+	env := Env{Out: &log, Log: slog.New(slog.NewTextHandler(&log, nil)), Observer: &stopper{at: 4, stop: func() {
+		events, err := filepath.Glob(filepath.Join(run, runfolder.TrainEvents, "events*"))
+		for _, path := range append(events, filepath.Join(run, runfolder.Params), filepath.Join(run, runfolder.Metrics)) {
+			err = errors.Join(err, os.Remove(path))
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}}}
+	if _, err := Train(context.Background(), p, run, env); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{runfolder.Params, runfolder.Metrics} {
+		if got, want := read(t, run, name), read(t, whole, name); got != want {
+			t.Errorf("%s is\n%s\nexpected\n%s", name, got, want)
+		}
+	}
+	for _, want := range []string{"a file of the run was removed", "the metrics file was removed", "an event file was removed"} {
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("%q is said %d times: %s", want, n, log.String())
+		}
+	}
+}

@@ -117,6 +117,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 		return nil, err
 	}
 	r.on, r.checkpoints = on, loop.NewCheckpoints(manager, on, r.Export.Contract, env.Log)
+	r.checkpoints.Names = prepare.NamesOf(r.Manifest, p.Data.Features, r.Export.Contract)
 	all := prepare.Computers(on.Strategy, on.Workers)
 	if err := prepare.PossiblePrecision(p, r.Export.Contract.Precision, all); err != nil {
 		return nil, errors.Join(err, r.Close())

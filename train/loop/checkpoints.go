@@ -27,7 +27,9 @@ type Checkpoints struct {
 	// Frozen names the variables and states that training does not change.
 	Frozen []string
 	// Graph identifies the graph that the checkpoints are of.
-	Graph    GraphIdentity
+	Graph GraphIdentity
+	// Names are those of the data that the checkpoints are of.
+	Names    Names
 	contract *graphs.Contract
 	// Log gets what a user should know of a save or a restore.
 	Log *slog.Logger
@@ -126,7 +128,7 @@ func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored
 	if err != nil {
 		return runner.Restored{}, err
 	}
-	if err := c.Graph.Check(r.State); err != nil {
+	if err := cmp.Or(c.Graph.Check(r.State), c.Names.Check(r.State)); err != nil {
 		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
 	}
 	if err := c.variables.Assign(ctx, r.Tensors); err != nil {

@@ -9,12 +9,44 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
 // GraphIdentity identifies the graph of a checkpoint. Names and shapes of variables are not enough:
 // models that differ in pooling or in the number of heads may share them.
 type GraphIdentity graphs.Model
+
+// Names is a checksum of what the numbers of a run's records stand for: labels, categories and settings of
+// the tokenizer; "" if that is not known. A run's description of its data lies next to its checkpoints, which
+// have this checksum, so that other names are noticed.
+type Names string
+
+// State implements runner.Persistent.
+func (n Names) State() (json.RawMessage, error) { return json.Marshal(string(n)) }
+
+// Restore implements runner.Persistent. It does nothing because the names were checked before the variables
+// were restored.
+func (n Names) Restore(json.RawMessage) error { return nil }
+
+// NamesIn returns the names that a run's state was saved with, or "": older ones have none.
+func NamesIn(run runner.RunState) Names {
+	var saved string
+	_ = json.Unmarshal(run.Persistent[NamesState], &saved) // none
+	return Names(saved)
+}
+
+// Check returns an error of class fault.Damaged if a run's state was saved with other names.
+func (n Names) Check(state []byte) error {
+	run, err := runner.ParseRunState(state)
+	if err != nil {
+		return nil // an invalid state is reported by its users
+	}
+	if saved := NamesIn(run); n != "" && saved != "" && n != saved {
+		return fault.Damagedf("data.json has other labels, categories or settings of the tokenizer than those that the run was trained with; restore it, or continue the run on its data, which writes it again")
+	}
+	return nil
+}
 
 // savedIdentity is the saved form of an identity. Older runs have two fields of the configuration
 // next to it.

@@ -5,6 +5,7 @@ const (
 	MetricsState  = "metrics"
 	GraphState    = "graph"
 	FrozenNames   = "frozen_variables"
+	NamesState    = "names"
 	BestState     = "best"
 	StoppingState = "early_stopping"
 )

@@ -2,6 +2,8 @@ package prepare
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -53,6 +55,40 @@ func (m Meaning) names(c *graphs.Contract) string {
 		}
 	}
 	return ""
+}
+
+// NamesOf returns the checksum of what the numbers that a graph takes mean by a manifest. A run may not
+// change any of it. The features are those of data.features, and the manifest may be nil.
+func NamesOf(manifest *convert.Manifest, features map[string]string, c *graphs.Contract) loop.Names {
+	if manifest == nil {
+		return ""
+	}
+	m := Meaning{manifest, features}
+	var of struct {
+		Labels     []string
+		Categories map[string][]string
+		Tokenizer  []any
+	}
+	if c.Label() != nil {
+		of.Labels = manifest.Labels
+	}
+	for _, f := range c.Features {
+		if made := m.of(f); f.Make == "" && made != nil && len(made.Categories) > 0 {
+			if of.Categories == nil {
+				of.Categories = map[string][]string{}
+			}
+			of.Categories[f.Name] = made.Categories
+		}
+	}
+	if m.takesText(c) {
+		v := manifest.Vocab // whose tokens vocab.txt has
+		of.Tokenizer = []any{v.Lowercase, v.StripAccents, v.LiteralSpecials, v.Unclean, v.JoinIdeographs, v.MaxWordChars}
+	}
+	text, err := json.Marshal(of)
+	if err != nil || of.Labels == nil && of.Categories == nil && of.Tokenizer == nil {
+		return ""
+	}
+	return loop.Names(fmt.Sprintf("%x", sha256.Sum256(text)))
 }
 
 // Difference is what numbers mean there and here, and how to convert the data to mean the same.
@@ -168,6 +204,13 @@ func (f *Preflight) RunMeaning(folder string) {
 		return
 	}
 	there, here := Meaning{was, f.params.Data.Features}, Meaning{f.records.Manifest, f.params.Data.Features}
+	if _, state, ok := runfolder.Newest(folder, f.contract.State); ok && was != nil && here.Manifest != nil {
+		saved := loop.NamesIn(state)
+		if saved == NamesOf(here.Manifest, here.features, f.contract) && saved != NamesOf(was, there.features, f.contract) {
+			f.log.Warn("the run's data.json has other labels, categories or settings of the tokenizer than the run was trained with; those of the data are right", "run", folder, "data", f.records.Dir)
+			was, there.Manifest = here.Manifest, here.Manifest
+		}
+	}
 	if began, err := params.Read(filepath.Join(folder, runfolder.Params)); err == nil {
 		there.features = began.Data.Features
 	}

@@ -73,6 +73,17 @@ func (b *Board) Open(folder string, step int64, p params.Params, s strategy.Stra
 	return nil
 }
 
+// Paths returns the paths of the open files.
+func (b *Board) Paths() []string {
+	var out []string
+	for _, e := range b.all() {
+		if e.Writer != nil {
+			out = append(out, e.Path())
+		}
+	}
+	return out
+}
+
 // hyperparameters returns the params that affect the variables and the evaluations of a run, by name.
 func hyperparameters(p params.Params) map[string]any {
 	out := make(map[string]any)

@@ -84,7 +84,7 @@ func (m *MetricsLog) remake() error {
 	if _, err := m.file.ReadAt(lines, 0); err != nil && err != io.EOF {
 		return err
 	}
-	if err := runfolder.Replace(m.path, lines); err != nil {
+	if err := vfs.ReplaceFile(m.path, lines); err != nil {
 		return fmt.Errorf("%s was removed while the run trained, and cannot be made anew: %w", m.path, err)
 	}
 	f, err := vfs.OpenFile(m.path, os.O_RDWR, 0)
