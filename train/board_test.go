@@ -1,8 +1,12 @@
 package train
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	eventpb "github.com/wamuir/graft/tensorflow/core/util/event_go_proto"
@@ -26,7 +30,12 @@ func TestFollowedGoesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.Close(); err != nil {
+	second := &record.Followed{Folder: f.Folder}
+	second.Scalar("loss", 15, 1)
+	if err := second.Flush(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("eval-dev is in use by process %d on ", os.Getpid())) {
+		t.Errorf("a second process follows the run: %v", err)
+	}
+	if err := errors.Join(second.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	var scalars, restarts []int64

@@ -261,6 +261,9 @@ func publish(ctx context.Context, out, last string, kind made.Kind, overwrite bo
 	there := vfs.Join(out, last)
 	switch _, err := remote.Stat(there); { // before the work, not after it
 	case err == nil && !overwrite:
+		if err := remote.Release(ctx, out, log); err != nil {
+			return err
+		}
 		return &fs.PathError{Op: "write", Path: there, Err: fs.ErrExist}
 	case err != nil && (!errors.Is(err, fs.ErrNotExist) || errors.Is(err, vfs.ErrNoBucket)):
 		return err

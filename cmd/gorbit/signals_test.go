@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 )
 
 var stops = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}
@@ -191,5 +195,44 @@ func TestStopWhileReading(t *testing.T) {
 				t.Errorf("left behind: %v", left)
 			}
 		})
+	}
+}
+
+// TestKilledAtTheEndOfAnUpload kills a conversion into a bucket before it gives its lease back. The same
+// command says that all is there, and removes the lease.
+func TestKilledAtTheEndOfAnUpload(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	bucket := gcstest.NewServer("b")
+	defer bucket.Close()
+	convert := func() (*exec.Cmd, *bytes.Buffer) {
+		cmd := u.command("gorbit", "convert", "--vocab", filepath.Join(given, "vocab.txt"), "--train", filepath.Join(given, "train.tsv"), "--text-column", "text", "--label-column", "label", "--out", "gs://b/data")
+		cmd.Env = append(cmd.Env, "STORAGE_EMULATOR_HOST="+bucket.URL, gcs.CacheVariable+"="+filepath.Join(u.dir, "cache"))
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		return cmd, &stderr
+	}
+	killed, _ := convert()
+	bucket.Fail(func(r *http.Request) *gcstest.Fault {
+		if r.Method != http.MethodDelete {
+			return nil
+		}
+		_ = killed.Process.Kill() // Run says whether it was
+		return &gcstest.Fault{Status: http.StatusBadRequest}
+	})
+	if err := killed.Run(); killed.ProcessState == nil || killed.ProcessState.ExitCode() != -1 {
+		t.Fatalf("the process was not killed: %v", err)
+	}
+	bucket.Fail(nil)
+	const lease = "data/.gorbit-lease"
+	if state := bucket.State(); state[lease].Data == nil || state["data/manifest.json"].Data == nil {
+		t.Fatal("the process was not killed between its last file and its lease")
+	}
+	again, stderr := convert()
+	if err := again.Run(); again.ProcessState == nil || again.ProcessState.ExitCode() != fault.ExitUsage || !strings.Contains(stderr.String(), "gs://b/data already has a dataset") {
+		t.Errorf("the same command: %v\n%s", err, stderr)
+	}
+	if bucket.State()[lease].Data != nil {
+		t.Error("the lease is still there")
 	}
 }

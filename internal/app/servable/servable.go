@@ -120,8 +120,8 @@ func publish(o Options, ours func(dir string) bool, fill func(dir string) error)
 	}
 	if replace {
 		err = exchange(part, out)
-	} else {
-		err = vfs.Rename(part, out)
+	} else if err = vfs.Rename(part, out); errors.Is(err, fs.ErrExist) {
+		_, err = target(out, ours, false) // another export was first
 	}
 	if err == nil {
 		err = vfs.SyncDir(parent)

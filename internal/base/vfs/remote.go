@@ -35,6 +35,9 @@ type Remote interface {
 	// the folder has that file already, the error is fs.ErrExist, unless overwrite is set: then
 	// it is removed first.
 	Publish(ctx context.Context, local, name, last string, overwrite bool, log *slog.Logger) error
+	// Release takes a folder back from a process that was killed after it had published it. If another
+	// process works there, the error says which.
+	Release(ctx context.Context, name string, log *slog.Logger) error
 	// Put uploads a local file as one file. An existing one is replaced only if overwrite is set;
 	// otherwise the error is fs.ErrExist. Readers see the old content, or all of the new.
 	Put(ctx context.Context, local, name string, overwrite bool) error

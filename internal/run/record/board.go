@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -12,6 +13,8 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/summary"
@@ -135,13 +138,31 @@ func (b *Board) Close(log *slog.Logger) {
 }
 
 // Followed is the event file of gorbit evaluate --follow. It is opened at the first evaluation. If
-// the run goes back to an earlier step, so does the file.
+// the run goes back to an earlier step, so does the file. One process at a time writes to its folder.
 type Followed struct {
 	// Folder is where the file is written.
 	Folder string
+	unlock func() error
 	w      *summary.Writer
 	step   int64 // step of the last evaluation
 	err    error
+}
+
+// open locks the folder and begins the file.
+func (f *Followed) open(step int64) error {
+	if err := vfs.MkdirAll(f.Folder, 0o777); err != nil {
+		return err
+	}
+	unlock, other, err := vfs.Lock(filepath.Join(f.Folder, checkpoint.LockName))
+	if err != nil {
+		return err
+	}
+	if other != nil {
+		return fmt.Errorf("%s is in use by %v, which evaluates the same checkpoints; expected one process for each split", f.Folder, other)
+	}
+	f.unlock = unlock
+	f.w, err = summary.NewWriter(f.Folder, summary.ResumeAt(step))
+	return err
 }
 
 // Scalar implements runner.Summaries.
@@ -150,7 +171,7 @@ func (f *Followed) Scalar(tag string, step int64, value float64) {
 	case f.err != nil:
 		return
 	case f.w == nil:
-		if f.w, f.err = summary.NewWriter(f.Folder, summary.ResumeAt(step)); f.err != nil {
+		if f.err = f.open(step); f.err != nil {
 			return
 		}
 	case step < f.step:
@@ -179,11 +200,14 @@ func (f *Followed) Flush() error {
 func (f *Followed) Restart(int64) {}
 
 // Close closes the file, if it was opened.
-func (f *Followed) Close() error {
-	if f.w == nil {
-		return nil
+func (f *Followed) Close() (err error) {
+	if f.w != nil {
+		err = f.w.Close()
 	}
-	return f.w.Close()
+	if f.unlock != nil {
+		err = errors.Join(err, f.unlock())
+	}
+	return err
 }
 
 // Histograms returns an action that writes a histogram of every trained variable.

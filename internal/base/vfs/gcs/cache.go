@@ -3,6 +3,7 @@ package gcs
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -65,7 +66,7 @@ func (s *Store) keep(ctx context.Context, at location, o object) (*os.File, erro
 	if room, err := c.makeRoom(o.size); !room || err != nil {
 		return nil, err
 	}
-	part := fmt.Sprintf("%s.%d%s", path, os.Getpid(), partEnding)
+	part := fmt.Sprintf("%s.%s%s", path, rand.Text(), partEnding)
 	if err := s.download(ctx, at, o, part); err != nil {
 		if errors.Is(err, syscall.ENOSPC) {
 			return nil, nil

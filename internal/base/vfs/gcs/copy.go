@@ -2,6 +2,7 @@ package gcs
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -110,7 +111,7 @@ func (s *Store) copyEntries(ctx context.Context, at, folder location, entries []
 		_ = os.Chtimes(top, now, now) // it only decides when the copy is removed
 		return local, err
 	}
-	part := fmt.Sprintf("%s%s.%d", top, partEnding, os.Getpid())
+	part := fmt.Sprintf("%s%s.%s", top, partEnding, rand.Text())
 	removeUnused(all)
 	err := s.fill(ctx, folder, entries, filepath.Join(part, base))
 	if err == nil {
@@ -151,7 +152,7 @@ func (s *Store) fill(ctx context.Context, folder location, entries []entry, dir 
 			if same, err := sameFile(ctx, to, e.object); same || err != nil {
 				return err
 			}
-			part := fmt.Sprintf("%s%s.%d", to, partEnding, os.Getpid())
+			part := fmt.Sprintf("%s%s.%s", to, partEnding, rand.Text())
 			if err := s.download(ctx, folder.within(e.path), e.object, part); err != nil {
 				return err
 			}

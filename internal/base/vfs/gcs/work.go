@@ -406,6 +406,22 @@ func (s *Store) Put(ctx context.Context, local, name string, overwrite bool) err
 	return err
 }
 
+// Release implements vfs.Remote.
+func (s *Store) Release(ctx context.Context, name string, log *slog.Logger) error {
+	at, err := s.at("open", name)
+	if err != nil {
+		return err
+	}
+	if _, o, err := s.leaseOf(ctx, at); err != nil || o.generation == 0 {
+		return err
+	}
+	_, _, release, err := s.claim(ctx, at, log)
+	if err != nil {
+		return err
+	}
+	return release()
+}
+
 // Publish implements vfs.Remote.
 func (s *Store) Publish(ctx context.Context, local, name, last string, overwrite bool, log *slog.Logger) (err error) {
 	at, err := s.at("open", name)

@@ -387,6 +387,37 @@ func TestPublish(t *testing.T) {
 	}
 }
 
+// TestPublisherKilledAtItsEnd leaves what it has published, with its lease, which the next command
+// removes: at once on that machine, and after the lease's time on another. A living process keeps its own.
+func TestPublisherKilledAtItsEnd(t *testing.T) {
+	c := fast(t)
+	c.Lease = 400 * time.Millisecond
+	server, s := serve(t, c)
+	local := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(local, "last"), []byte("1"), 0o666))
+	must(t, s.Publish(t.Context(), local, "gs://b/out", "last", false, quiet))
+	history := server.History()
+	elsewhere := c
+	elsewhere.Cache = t.TempDir()
+	for _, machine := range []Config{c, elsewhere} {
+		server.Load(history[len(history)-2].State)
+		if _, leased := server.State()["out/"+leaseName]; !leased {
+			t.Fatal("the lease is not what a publisher removes last")
+		}
+		must(t, New(machine).Release(t.Context(), "gs://b/out", quiet))
+		if _, leased := server.State()["out/"+leaseName]; leased {
+			t.Error("the lease is still there")
+		}
+		has(t, server, "out/last=1")
+	}
+	must(t, s.Release(t.Context(), "gs://b/none", quiet))
+	w := work(t, s, "gs://b/out")
+	if err := New(elsewhere).Release(t.Context(), "gs://b/out", quiet); !errors.As(err, new(*LeasedError)) {
+		t.Errorf("error is %v, expected a *LeasedError", err)
+	}
+	must(t, w.Close())
+}
+
 func TestCopy(t *testing.T) {
 	c := fast(t)
 	server, s := serve(t, c)
