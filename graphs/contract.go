@@ -204,6 +204,9 @@ type Optimizer struct {
 	// Defaults are the params of a run's optimizer that the exported one brings along, by name, such as
 	// learning_rate: numbers and words. Runs have them unless they are set.
 	Defaults map[string]any `json:"defaults,omitempty"`
+	// Scheduled says that updates multiply the learning rate by a schedule of their own, a function of the
+	// iteration. Runs have none then, and a learning rate of 1.
+	Scheduled bool `json:"scheduled,omitempty"`
 }
 
 // AveragePrefix stands before the name of a variable in that of its moving average.

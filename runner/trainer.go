@@ -95,7 +95,10 @@ type StepsModel[P any] interface {
 // TrainerConfig configures a StandardTrainer.
 type TrainerConfig struct {
 	Schedule ScheduleConfig
-	Seed     int64
+	// OwnSchedule says that the model multiplies the learning rate by a schedule of its own, so that the
+	// outputs of a loop have none.
+	OwnSchedule bool
+	Seed        int64
 	// MaxSkipped is the number of batches that may be skipped in the whole run because their loss
 	// or gradient is not finite; the next one is an error. It needs a graph that does not apply
 	// such updates (StepResult.Applied).
@@ -436,7 +439,9 @@ func (t *StandardTrainer[P]) close() (Outputs, error) {
 		return nil, fmt.Errorf("metrics of step %d: %w", t.step, err)
 	}
 	out = withRoom(out)
-	out["learning_rate"] = t.open.LearningRate
+	if !t.cfg.OwnSchedule {
+		out["learning_rate"] = t.open.LearningRate
+	}
 	out["gradient_norm"] = t.open.GradientNorm
 	if t.scaler != nil {
 		state := t.scaler.State()

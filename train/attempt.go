@@ -130,6 +130,7 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 	p, env, contract := a.Params, a.env, a.Export.Contract
 	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
 		Schedule:     p.ScheduleConfig(a.steps),
+		OwnSchedule:  contract.Optimizer.Scheduled,
 		Seed:         p.Seed,
 		MaxSkipped:   onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
 		LossScale:    prepare.LossScale(p, contract),

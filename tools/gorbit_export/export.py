@@ -301,6 +301,7 @@ class Export(tf.Module):
                 "iterations": "optimizer/iterations",
                 "hyperparameters": [_describe(h) for h in optimizer.hyperparameters],
                 **({"defaults": optimizer.defaults} if optimizer.defaults else {}),
+                **({"scheduled": True} if optimizer.scheduled else {}),
             },
             "state": "runner_state",
             "hyperparameters": [_describe(h) for h in self.hyperparameters],

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -44,6 +45,7 @@ func PreflightTraining(ctx context.Context, s *Setup, folder string, before *par
 	f.rowLength(before)
 	f.graph()
 	f.additive()
+	f.schedule()
 	if _, err := ClassWeightsOf(f.params, f.contract, f.records.Manifest); err != nil {
 		f.add("%v", err)
 	}
@@ -212,6 +214,21 @@ func (f *Preflight) additive() {
 	}
 	if s.Elastic {
 		f.add("strategy.elastic is true, and the graph's results depend on how a batch is divided, as with batch normalization; expected a division that stays; leave out --elastic")
+	}
+}
+
+// schedule reports a learning rate and a schedule that are given next to those of the graph.
+func (f *Preflight) schedule() {
+	o := f.params.Optimizer
+	if !f.contract.Optimizer.Scheduled {
+		return
+	}
+	const own = "the graph's optimizer has a schedule of its own"
+	if o.LearningRate != 1 {
+		f.add("optimizer.learning_rate is %v, and %s, whose rates it would be multiplied with; expected 1, as without it; for another rate, export the model with another schedule or a number", o.LearningRate, own)
+	}
+	if o.Schedule != runner.Constant || o.WarmupSteps != 0 || o.WarmupRatio != 0 {
+		f.add("optimizer.schedule is %s with a warmup of %d steps and a share of %v, and %s; expected constant and no warmup; for another schedule, export the model with a number as its learning rate", o.Schedule, o.WarmupSteps, o.WarmupRatio, own)
 	}
 }
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Callable
 
 import keras
 import numpy as np
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.ops import resource_variable_ops
 
 from gorbit_export import optimizers
-from gorbit_export.models import Refusal, overrides
+from gorbit_export.models import Refusal, overrides, rules
 from gorbit_export.models.recording import constants, replaced
 
 Tensor = tf.Tensor
@@ -86,7 +87,11 @@ def _of_legacy(optimizer: Any) -> Any:
         raise Refusal(f"the optimizer is tf-keras' {name}; expected one of keras.optimizers")
     del config["jit_compile"]
     numbers = {k: float(v) for k, v in config.items() if isinstance(v, np.floating)}
-    return kind.from_config({**config, **numbers})
+    if not isinstance(config.get("learning_rate"), dict):
+        return kind.from_config({**config, **numbers})
+    made = kind.from_config({**config, **numbers, "learning_rate": 1.0})
+    made._learning_rate = lambda step: optimizer._learning_rate(step)
+    return made
 
 
 def refuse(optimizer: Any) -> None:
@@ -99,15 +104,49 @@ def refuse(optimizer: Any) -> None:
         )
     for message in overrides.of_optimizer(optimizer):
         raise Refusal(message)
-    config = optimizer.get_config()
+    settings = config(optimizer)
     for setting, reason in _RUNNERS.items():
-        if config.get(setting):
-            raise Refusal(f"{name} has {setting}={config[setting]}; {reason}")
-    if isinstance(config.get("learning_rate"), dict):
+        if settings.get(setting):
+            raise Refusal(f"{name} has {setting}={settings[setting]}; {reason}")
+
+
+def config(optimizer: Any) -> dict[str, Any]:
+    """Returns the settings of an optimizer; a schedule, which may have none itself, left out."""
+    if isinstance(optimizer._learning_rate, keras.Variable):
+        return optimizer.get_config()
+    with replaced(optimizer, "_learning_rate", 1.0):
+        return {**optimizer.get_config(), "learning_rate": 1.0}
+
+
+def schedule(optimizer: Any) -> Callable[[Tensor], Tensor] | None:
+    """Returns what gives the learning rate of a step, counted from 0; None if it is a number.
+
+    Raises:
+        Refusal: if it is no function of the step alone.
+    """
+    given = optimizer._learning_rate
+    if isinstance(given, keras.Variable) or not callable(given):
+        return None
+    what = f"the schedule of {type(optimizer).__name__}"
+    plain = not isinstance(given, keras.optimizers.schedules.LearningRateSchedule)
+    if plain and len(inspect.signature(given).parameters) != 1:
         raise Refusal(
-            f"{name} has a schedule as its learning rate; gorbit computes the rate itself: "
-            "optimizer.schedule of the run"
+            f"{what} is a function without the step, whose numbers an export cannot know; "
+            "expected one of the step, or one of keras.optimizers.schedules"
         )
+
+    def rate(iteration: Tensor) -> Tensor:
+        step = tf.cast(iteration - 1, optimizer._iterations.dtype)
+        return tf.reshape(tf.cast(given(step), tf.float32), [])
+
+    try:
+        with constants():
+            traced = tf.function(rate, [tf.TensorSpec([], tf.int64)]).get_concrete_function()
+    except Exception as err:  # the user's
+        raise Refusal(f"{what} fails: {rules.sentence(err)}") from err
+    if traced.captured_inputs:
+        raise Refusal(f"{what} reads a variable; expected a function of the step alone")
+    return rate
 
 
 class _Handle(resource_variable_ops.BaseResourceVariable):
@@ -142,7 +181,8 @@ class KerasRule(optimizers.Rule):
         self.function = function
         self._any_shape = type(optimizer).__name__ in _ANY_SHAPE and _is_keras_own(optimizer)
         self.shape = None if self._any_shape else shape
-        self._optimizer = type(optimizer).from_config(optimizer.get_config())
+        self._optimizer = type(optimizer).from_config(config(optimizer))
+        self._schedule = schedule(optimizer)
         # Numbers of its own, so that a slot that begins with them is found below.
         values = np.arange(1, np.prod(shape, dtype=int) + 1, dtype=np.float32) / 7
         self._variable = keras.Variable(values.reshape(shape), name="variable")
@@ -193,6 +233,9 @@ class KerasRule(optimizers.Rule):
         """See Rule."""
         optimizer = self._optimizer
         gradient *= gradient_scale
+        if self._schedule is not None:
+            with constants():
+                learning_rate *= self._schedule(iteration)
         if self._decaying:
             value = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.float32)
             tf.raw_ops.AssignSubVariableOp(
@@ -252,6 +295,8 @@ def standing_in(
         for holder, value in pairs:
             if isinstance(holder, keras.Variable):
                 stack.enter_context(replaced(holder, "_value", value))
+        if not isinstance(optimizer._learning_rate, keras.Variable):
+            stack.enter_context(replaced(optimizer, "_learning_rate", learning_rate))
         yield
 
 
@@ -268,6 +313,7 @@ class KerasOptimizer(optimizers.Optimizer):
         self.hyperparameters = []
         self._given, self._holders = optimizer, holders
         self._rules: dict[Any, KerasRule] = {}
+        self.scheduled = schedule(optimizer) is not None
 
     def rule(self, path: str, shape: tuple[int, ...]) -> optimizers.Rule:
         """See Optimizer."""
@@ -286,7 +332,9 @@ class KerasOptimizer(optimizers.Optimizer):
     @property
     def defaults(self) -> dict[str, float | str]:
         """See Optimizer: what fit trains with."""
-        rate = np.float32(keras.ops.convert_to_numpy(self._given.learning_rate))
+        rate = np.float32(1.0)
+        if not self.scheduled:
+            rate = np.float32(keras.ops.convert_to_numpy(self._given.learning_rate))
         found: dict[str, float | str] = {
             "learning_rate": float(str(rate)),
             "schedule": "constant",

@@ -106,6 +106,11 @@ class ModelTask(task.Task):
             self.optimizer.decaying = any(self.decays(path) for path in trained)
             settings = (f"{k}={v}" for k, v in self.optimizer.defaults.items())
             self._note(f"runs have {' '.join(settings)} as in fit, unless they are given others")
+            if self.optimizer.scheduled:
+                self._note(
+                    "the schedule of the learning rate is part of the export; runs have none of "
+                    "their own, and learning_rate is a factor of it"
+                )
         if overrides.is_own(user.model, "trainable_weights"):
             count = sum(leaf.trained for leaf in self.named.variables.values())
             self._note(

@@ -29,6 +29,7 @@ class UsersRule(keras_optimizers.KerasRule):
         self._decaying, self._any_shape = True, False
         self.function, self.shape = function, tuple(holder.shape)
         self._optimizer, self._variable = optimizer, holder
+        self._schedule = keras_optimizers.schedule(optimizer)
         self._take(slots, getattr(holder, "path", path))
 
     def _step(

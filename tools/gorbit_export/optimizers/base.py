@@ -98,6 +98,9 @@ class Optimizer(Rule):
     """Scalars in addition to learning_rate and weight_decay, which every optimizer has. All
     rules take them."""
 
+    scheduled: bool = False
+    """Whether updates multiply the learning rate by a schedule of their own, of the iteration."""
+
     @property
     def defaults(self) -> dict[str, float | str]:
         """Params of a run's optimizer that runs have unless they are set, such as learning_rate."""
