@@ -289,6 +289,9 @@ type Variable struct {
 	LearningRate float64 `json:"learning_rate"`
 	// Update is the name of the function that updates the variable.
 	Update string `json:"update"`
+	// Assigned means that passes assign the variable in training. The function gradients then gives
+	// its change, as of an updated state, and a step makes it before it updates the variable.
+	Assigned bool `json:"assigned,omitempty"`
 	// SlotShapes are the shapes of the slots that do not have the variable's.
 	SlotShapes map[string][]int64 `json:"slot_shapes,omitempty"`
 	// Foreign lists the names of the variable in other projects' checkpoints, most likely
@@ -466,6 +469,18 @@ func (c *Contract) SlotNames() []string {
 			if !slices.Contains(out, s.Name) {
 				out = append(out, s.Name)
 			}
+		}
+	}
+	return out
+}
+
+// Changes returns what gradients gives changes of: the updated states, and those of the given
+// variables that passes assign.
+func (c *Contract) Changes(variables []Variable) []State {
+	out := c.UpdatedStates()
+	for _, v := range variables {
+		if v.Assigned {
+			out = append(out, State{Name: v.Name, Shape: v.Shape, DType: v.DType, Updated: true})
 		}
 	}
 	return out

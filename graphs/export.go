@@ -316,7 +316,7 @@ func (c *Contract) wantPasses() []want {
 	for _, v := range c.Variables {
 		gradients = append(gradients, Arg{Name: GradientPrefix + v.Name, DType: dtypeOf(v.DType), Shape: v.Shape, Ranked: true})
 	}
-	for _, s := range c.UpdatedStates() {
+	for _, s := range c.Changes(c.Variables) {
 		gradients = append(gradients, Arg{Name: StatePrefix + s.Name, DType: dtypeOf(s.DType), Shape: s.Shape, Ranked: true})
 	}
 	var outputs []Arg
@@ -386,7 +386,7 @@ func (e *Export) checkOpenAxes() error {
 // checkStates checks that no change of a state is given that would be lost, and that training gives
 // sums only.
 func (e *Export) checkStates() error {
-	states := e.Contract.UpdatedStates()
+	states := e.Contract.Changes(e.Contract.Variables)
 	for _, a := range e.Functions["gradients"].Outputs {
 		if strings.HasPrefix(a.Name, EachPrefix) {
 			return fmt.Errorf("function gradients: output %s is not a sum; expected outputs %s... of evaluate only", a.Name, EachPrefix)

@@ -106,6 +106,7 @@ type VariableReport struct {
 	Decay        float64 `json:"decay"`
 	LearningRate float64 `json:"learning_rate"`
 	Update       string  `json:"update"`
+	Assigned     bool    `json:"assigned,omitempty"`
 }
 
 // OpCount is the number of nodes of an operation. The nodes of a function count once, however often
@@ -149,7 +150,7 @@ func Inspect(e *Export) *Report {
 	const float32Bytes = 4
 	r.VariableBytes = float32Bytes * r.Parameters
 	for _, v := range c.Variables {
-		r.Variables = append(r.Variables, VariableReport{v.Name, v.DType, append([]int64{}, v.Shape...), v.Elements(), v.Decay != 0, v.Decay, v.LearningRate, v.Update})
+		r.Variables = append(r.Variables, VariableReport{v.Name, v.DType, append([]int64{}, v.Shape...), v.Elements(), v.Decay != 0, v.Decay, v.LearningRate, v.Update, v.Assigned})
 		if v.Decay != 0 {
 			r.DecayedParameters += v.Elements()
 		}
@@ -383,6 +384,9 @@ func (v VariableReport) text() string {
 	}
 	if v.Update != "update" {
 		parts = append(parts, v.Update)
+	}
+	if v.Assigned {
+		parts = append(parts, "assigned")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -148,6 +148,10 @@ class Export(tf.Module):
         return self._layout.states
 
     @property
+    def _assignable(self) -> dict[str, tf.Variable]:
+        return {**self.states_by_path, **self.variables_by_path}
+
+    @property
     def rules_by_path(self) -> dict[str, Rule]:
         """What updates each trained variable, by slash path."""
         return self._layout.rules
@@ -212,7 +216,7 @@ class Export(tf.Module):
             if self._scaled:
                 gradient /= inputs[_LOSS_SCALE.name]
             sums[GRADIENT_PREFIX + path] = gradient
-        for path, variable in self.states_by_path.items():
+        for path, variable in self._assignable.items():
             if (new := sums.pop(STATE_PREFIX + path, None)) is not None:
                 weight = sums["weight_sum"]
                 # A part that holds nothing may have statistics that are not finite.
@@ -251,7 +255,7 @@ class Export(tf.Module):
         unit = 1 / sums["weight_sum"]
         states = {
             path: variable + unit * sums.pop(STATE_PREFIX + path)
-            for path, variable in self.states_by_path.items()
+            for path, variable in self._assignable.items()
             if STATE_PREFIX + path in sums
         }
         squares = [tf.nn.l2_loss(g) for g in gradients.values()]
@@ -264,6 +268,8 @@ class Export(tf.Module):
         scalars = {h.name: inputs[h.name] for h in self._optimizer.hyperparameters}
 
         def update_all() -> Tensor:
+            for path, value in states.items():
+                self._assignable[path].assign(value)
             for path, variable in self.variables_by_path.items():
                 factor, rate = self._task.decays(path), self._task.learning_rate(path)
                 getattr(self, self._layout.rules[path].function)(
@@ -276,8 +282,6 @@ class Export(tf.Module):
                     **{slot: value.handle for slot, value in self._layout.slots[path].items()},
                     **scalars,
                 )
-            for path, value in states.items():
-                self.states_by_path[path].assign(value)
             return tf.constant(True)
 
         applied = tf.cond(finite, update_all, lambda: tf.constant(False))
@@ -323,6 +327,7 @@ class Export(tf.Module):
     def _describe_variables(self) -> list[dict[str, Any]]:
         foreign = _foreign(self._task.model)
         drawn = _initializers(self._task.model)
+        assigned = self._outputs("gradients")
         out = []
         for path, variable in self.variables_by_path.items():
             initializer = drawn.get(variable.ref()) or self._task.initializer(path)
@@ -335,6 +340,7 @@ class Export(tf.Module):
                 {
                     **_describe_variable(path, variable, self._task, foreign.get(variable.ref())),
                     "update": self._layout.rules[path].function,
+                    **({"assigned": True} if STATE_PREFIX + path in assigned else {}),
                     **({"slot_shapes": shapes} if shapes else {}),
                     **({"initializer": initializer.described()} if initializer else {}),
                 }

@@ -345,3 +345,59 @@ def test_what_a_model_was_not_compiled_with():
         == refused(alone())
         == ("the model has no loss; expected loss= in build(), compile(loss=) or add_loss()")
     )
+
+
+class Halving(layers.Layer):
+    """Assigns a trained variable and reads it before and after, next to a regularizer."""
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(6,), initializer="ones", regularizer="l2")
+        self.steps = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x, training=False):
+        before = x * self.scale
+        if training:
+            self.scale.assign(0.9 * self.scale + 0.1 * ops.tanh(self.scale))
+            self.steps.assign(self.steps + 1)
+        return before + ops.sin(self.scale) * x
+
+
+def normalized(*more: layers.Layer) -> keras.Model:
+    normal = layers.SpectralNormalization
+    wide = layers.Dense(6, activation="tanh", kernel_regularizer="l2")
+    inner = [normal(wide), layers.Reshape((6, 1)), normal(layers.Conv1D(4, 3), power_iterations=2)]
+    return keras.Sequential([keras.Input((6,)), *more, *inner, layers.Flatten(), layers.Dense(1)])
+
+
+@pytest.mark.parametrize(
+    ("model", "assigned"),
+    [
+        (normalized, ["spectral_normalization/kernel", "spectral_normalization_1/kernel"]),
+        (
+            lambda: keras.Sequential([keras.Input((6,)), Halving(), layers.Dense(1)]),
+            ["halving/scale"],
+        ),
+    ],
+)
+def test_a_layer_that_assigns_what_is_trained(model, assigned):
+    assert_trains_as_fit(lambda: described(keras.optimizers.AdamW(1e-2, 0.1), model()))
+    made = task.ModelTask(described("sgd", model()))
+    variables = export.Export(made, made.optimizer).contract()["variables"]
+    assert [v["name"] for v in variables if v.get("assigned")] == [f"model/{n}" for n in assigned]
+    assert not made.notes[1:]
+
+
+class Counting(layers.Layer):
+    """Counts calls, in evaluation, too."""
+
+    def build(self, shape):
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x):
+        self.calls.assign_add(1.0)
+        return x
+
+
+def test_a_layer_that_assigns_in_evaluation():
+    message = refused(described("sgd", normalized(Counting())))
+    assert message.startswith("evaluation assigns model/counting/calls; expected that in training")

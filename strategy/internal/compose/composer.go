@@ -72,11 +72,11 @@ func (c *composer) keeps(replica int, variable string) bool {
 	return !c.Shard || c.owners[variable] == replica
 }
 
-// stateChanges returns what gradients gives for the states that are updated, as if they were
-// gradients of variables of these names.
+// stateChanges returns what gradients gives for the states that are updated and the trained variables
+// that passes assign, as if they were gradients of variables of these names.
 func (c *composer) stateChanges() []graphs.Variable {
 	var out []graphs.Variable
-	for _, s := range c.export.Contract.UpdatedStates() {
+	for _, s := range c.export.Contract.Changes(c.trained) {
 		out = append(out, graphs.Variable{Name: graphs.StatePrefix + s.Name, Shape: s.Shape, DType: s.DType})
 	}
 	return out

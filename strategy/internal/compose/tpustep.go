@@ -160,6 +160,12 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 		own.inputs[h.Name] = capture(r.inputs[h.Name], float32Type)
 	}
 	inner := decision{scale: capture(d.scale, float32Type), rate: capture(d.rate, float32Type), iteration: capture(d.iteration, int64Type)}
+	inner.states = make(map[string]build.Ref)
+	for _, v := range c.trained {
+		if v.Assigned {
+			inner.states[v.Name] = capture(d.states[v.Name], float32Type)
+		}
+	}
 	in := *c
 	in.Builder = f.Builder
 	applied := capture(d.finite, boolType)

@@ -194,7 +194,7 @@ func (c *composer) squares(name string, tensors []build.Ref) build.Ref {
 type decision struct {
 	norm, finite, counted, iteration build.Ref
 	scale, rate                      build.Ref
-	states                           map[string]build.Ref // new values
+	states                           map[string]build.Ref // new values, of assigned variables, too
 	average                          factors              // of moving averages
 }
 
@@ -204,7 +204,7 @@ func (c *composer) decide(prefix string, r *replica, squares build.Ref, totals m
 	d := c.judge(prefix, r, squares, totals)
 	d.average = c.averaging(prefix, d.iteration)
 	d.rate = c.Node("Switch", prefix+"applied/rate", []build.Ref{d.rate, d.finite}, build.Type("T", float32Type)).Output(1)
-	for _, s := range c.export.Contract.UpdatedStates() {
+	for _, s := range c.export.Contract.Changes(c.trained) {
 		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []build.Ref{d.states[s.Name], d.finite}, build.Type("T", float32Type)).Output(1)
 	}
 	return d
@@ -252,7 +252,7 @@ func (c *composer) newStates(prefix string, r *replica, unit build.Ref, totals m
 	typeT := build.Type("T", float32Type)
 	states = make(map[string]build.Ref)
 	var all []build.Ref
-	for _, s := range c.export.Contract.UpdatedStates() {
+	for _, s := range c.export.Contract.Changes(c.trained) {
 		name := prefix + "states/" + s.Name
 		change := c.Node("Mul", name+"/change", []build.Ref{totals[graphs.StatePrefix+s.Name], unit}, typeT)
 		// In a loop, the step before has changed the state.
@@ -282,6 +282,10 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 		arguments["weight_decay"] = c.Float(prefix+"no_decay/"+v.Name, 0)
 	} else {
 		arguments["weight_decay"] = c.times(prefix+"decay/"+v.Name, r.inputs["weight_decay"], v.Decay)
+	}
+	if v.Assigned {
+		set := c.Assign(prefix+"assign/"+v.Name, r.handles[v.Name], d.states[v.Name], float32Type)
+		arguments["variable"] = c.Node("Identity", prefix+"assigned/"+v.Name, []build.Ref{r.handles[v.Name], set.After()}, build.Type("T", resourceType))
 	}
 	handles := []string{"variable"}
 	for _, slot := range contract.SlotsOf(v) {

@@ -29,15 +29,13 @@ class Outcome:
     Attributes:
         y: the model's outputs, a tensor or a structure of tensors.
         losses: scalars that the model adds to the loss: regularizers and add_loss.
-        states: new values of the states that the call assigned, by path.
-        overwritten: trained variables that the call assigned. The assignment holds within
-            the call only.
+        states: new values of the states and trained variables that the call assigned, by path.
+            Gradients with respect to such a variable are those at its new value.
     """
 
     y: Any
     losses: list[Tensor]
     states: dict[str, Tensor]
-    overwritten: list[str]
 
 
 class Caller(abc.ABC):
@@ -103,33 +101,43 @@ class KerasCaller(Caller):
             for path, leaf in leaves.items()
             if isinstance(leaf.holder, tf.Variable)
         }
-        before = {id(holder): value for holder, value in mapping}
+        trained = {id(leaf.holder): leaf.value for leaf in leaves.values() if leaf.trained}
         with (
             constants(),
             # A function within the model would keep its trace, and with it these values.
             _inlined(),
             recording((v, tf.convert_to_tensor(v)) for v in plain.values()) as record,
-            keras.StatelessScope(mapping, collect_losses=True) as scope,
+            _Scope(mapping, trained) as scope,
         ):
             y = self._invoke(features, training)
             losses = list(self.model.losses)
-        states, overwritten = {}, []
+        states = {}
         for path, leaf in leaves.items():
             if path in plain:
                 if record.assigned(leaf.value):
                     states[path] = record.get(leaf.value)
-                continue
-            new = scope.get_current_value(leaf.holder)
-            if not leaf.trained and new is not None:
-                states[path] = tf.convert_to_tensor(new)
-            elif leaf.trained and new is not scope_value(before, leaf.holder, new):
-                overwritten.append(path)
-        return Outcome(y, losses, states, overwritten)
+            elif id(leaf.holder) in scope.assigned:
+                states[path] = tf.convert_to_tensor(scope.get_current_value(leaf.holder))
+        return Outcome(y, losses, states)
 
 
-def scope_value(before: dict[int, Tensor], holder: Any, new: Any) -> Any:
-    """Returns the value that a scope began with, `new` if it had none."""
-    return before.get(id(holder), new)
+class _Scope(keras.StatelessScope):
+    """A scope in which an assigned trained variable is differentiated at its new value.
+
+    As in fit, where a tape does not see how the new value came about.
+    """
+
+    def __init__(self, mapping: list[tuple[Any, Tensor]], trained: dict[int, tf.Variable]) -> None:
+        super().__init__(mapping, collect_losses=True)
+        self._trained, self.assigned = trained, set()
+
+    def add_update(self, update: tuple[Any, Tensor]) -> None:
+        holder, value = update
+        self.assigned.add(id(holder))
+        if (variable := self._trained.get(id(holder))) is not None:
+            nothing = variable - tf.stop_gradient(variable)
+            value = tf.stop_gradient(value) + nothing
+        super().add_update((holder, value))
 
 
 class ModuleCaller(Caller):
@@ -151,7 +159,7 @@ class ModuleCaller(Caller):
             y = self._invoke(features, training, seed)
             losses = list(getattr(self.model, "losses", ()))
             new = {path: record.get(v) for path, v in states.items() if record.assigned(v)}
-        return Outcome(y, losses, new, [])
+        return Outcome(y, losses, new)
 
 
 def _inlined() -> contextlib.AbstractContextManager[None]:

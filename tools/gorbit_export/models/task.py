@@ -147,9 +147,11 @@ class ModelTask(task.Task):
         batch = {name: tf.constant(v) for name, v in self.example.batch(5).items()}
         states = {p: v.value.numpy() for p, v in self.named.variables.items() if not v.trained}
         with _explained("the model fails on a batch of its features"):
-            y, again = (self._caller(batch, False, calls.fixed(i)).y for i in (0, 1))
-        for path, value in states.items():
-            if not np.array_equal(self.named.variables[path].value, value, equal_nan=True):
+            first, second = (self._caller(batch, False, calls.fixed(i)) for i in (0, 1))
+        y, again = first.y, second.y
+        for path, leaf in self.named.variables.items():
+            value = states.get(path, leaf.value)
+            if path in first.states or not np.array_equal(leaf.value, value, equal_nan=True):
                 raise Refusal(
                     f"evaluation assigns {path}; expected that in training only, as __call__ "
                     "knows by a parameter `training`"
@@ -338,8 +340,6 @@ class ModelTask(task.Task):
                 "the model has no loss; expected loss= in build(), compile(loss=) or add_loss()"
             )
         rules.check_built(self._unbuilt)
-        for path in outcome.overwritten:
-            self._note(f"{path} is assigned in training; the assignment lasts for the step only")
         for path, value in outcome.states.items():
             state = self.named.variables[path].value
             if state.dtype != tf.float32:
