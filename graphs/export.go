@@ -15,6 +15,7 @@ import (
 	vpb "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
 	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 
+	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 )
 
@@ -134,10 +135,16 @@ func Open(path string) (*Export, error) {
 		return nil, &ContractError{path, err.Error()}
 	}
 	e.ModelBytes = size
+	if err := safety.CheckCalls(&spb.SavedModel{MetaGraphs: []*spb.MetaGraphDef{model}}); err != nil {
+		return nil, &ContractError{path, err.Error()}
+	}
 	serving := filepath.Join(path, ServingFolder)
 	if _, err := os.Stat(serving); err == nil {
 		if e.serving, _, err = readModel(serving); err != nil {
 			return nil, err
+		}
+		if err := safety.CheckCalls(&spb.SavedModel{MetaGraphs: []*spb.MetaGraphDef{e.serving}}); err != nil {
+			return nil, &ContractError{serving, err.Error()}
 		}
 	}
 	return e, nil

@@ -528,6 +528,12 @@ func TestOpenFiles(t *testing.T) {
 			write(t, filepath.Join(dir, ServingFolder, modelFile), []byte("x"))
 			return dir
 		}, "graph DIR/serving: not a SavedModel: saved_model.pb cannot be parsed: proto:"},
+		{"a function that calls itself", func(t *testing.T, dir string) string { write(t, pb(dir), recursive(t)); return dir },
+			"DIR does not meet the training contract: function __inference_predict_1 is called by itself"},
+		{"a serving function that calls itself", func(t *testing.T, dir string) string {
+			write(t, filepath.Join(dir, ServingFolder, modelFile), recursive(t))
+			return dir
+		}, "DIR/serving does not meet the training contract: function __inference_predict_1 is called by itself"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, model := miniature(t)
@@ -548,6 +554,22 @@ func TestOpenFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// recursive returns a model whose predictions call themselves.
+func recursive(t *testing.T) []byte {
+	t.Helper()
+	_, model := miniature(t)
+	for _, f := range model.MetaGraphs[0].GraphDef.Library.Function {
+		if name := f.GetSignature().GetName(); name == "__inference_predict_1" {
+			f.NodeDef = append(f.NodeDef, node(name))
+		}
+	}
+	data, err := proto.Marshal(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 func TestContractErrors(t *testing.T) {

@@ -11,6 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	fpb "github.com/galeone/tensorflow/tensorflow/go/core/framework/function_go_proto"
+	gpb "github.com/galeone/tensorflow/tensorflow/go/core/framework/graph_go_proto"
+	npb "github.com/galeone/tensorflow/tensorflow/go/core/framework/node_def_go_proto"
+	opb "github.com/galeone/tensorflow/tensorflow/go/core/framework/op_def_go_proto"
+	spb "github.com/galeone/tensorflow/tensorflow/go/core/protobuf/for_core_protos_go_proto"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -274,6 +281,7 @@ func TestErrors(t *testing.T) {
 		{"bad vocabulary", 3, "", []string{"--model", broken("assets/vocab.txt", "a\nb\n"), "--text", "a"}, "assets/vocab.txt"},
 		{"no description", 1, "", []string{"--model", broken("assets/gorbit-serving.json", ""), "--text", "a"}, "not one written by gorbit export"},
 		{"bad graph", 3, "", []string{"--model", broken("saved_model.pb", "no protobuf"), "--text", "a"}, "saved_model.pb cannot be parsed"},
+		{"recursive graph", 3, "", []string{"--model", broken("saved_model.pb", recursive(t)), "--text", "a"}, "function f is called by itself"},
 		{"no tensor of the graph", 3, "", []string{"--model", changed("StatefulPartitionedCall:1", "Gone:1"), "--text", "a"}, "op Gone not found"},
 		{"two graphs", 1, "", []string{"--model", broken("saved_model.cpb", "another"), "--text", "a"}, "and another in saved_model.cpb"},
 		{"endless vocabulary", 2, "", []string{"--model", endless, "--text", "a"}, "vocab.txt is a device; expected a regular file"},
@@ -291,6 +299,18 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// recursive returns a SavedModel with a function that calls itself.
+func recursive(t *testing.T) string {
+	t.Helper()
+	f := &fpb.FunctionDef{Signature: &opb.OpDef{Name: "f"}, NodeDef: []*npb.NodeDef{{Name: "again", Op: "f"}}}
+	graph := &gpb.GraphDef{Library: &fpb.FunctionDefLibrary{Function: []*fpb.FunctionDef{f}}}
+	data, err := proto.Marshal(&spb.SavedModel{MetaGraphs: []*spb.MetaGraphDef{{GraphDef: graph}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 //go:embed testdata/make_unsafe.py

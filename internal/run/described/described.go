@@ -83,8 +83,9 @@ func (m *Model) tokenizer() (*text.Tokenizer, error) {
 const maxModelBytes = 2<<30 - 1
 
 // ReadGraph reads the SavedModel into a message of the program's binding. It returns a *safety.Error for
-// a model that can do more than compute, except for operations named in allowOps. TensorFlow has not
-// seen the model then, so nothing of it has run.
+// a model that can do more than compute, except for operations named in allowOps, and an error
+// of class fault.Damaged for one whose functions call themselves. TensorFlow has not seen the model then,
+// so nothing of it has run.
 func (m *Model) ReadGraph(saved proto.Message, allowOps []string) error {
 	path := filepath.Join(m.Dir, layout.ModelFile)
 	data, err := vfs.ReadBounded(path, maxModelBytes)
@@ -93,6 +94,9 @@ func (m *Model) ReadGraph(saved proto.Message, allowOps []string) error {
 	}
 	if err := proto.Unmarshal(data, saved); err != nil {
 		return fault.Damagedf("model %s: %s cannot be parsed: %w", m.Dir, layout.ModelFile, err)
+	}
+	if err := safety.CheckCalls(saved); err != nil {
+		return fault.Damagedf("model %s: %w", m.Dir, err)
 	}
 	run := slices.Collect(maps.Values(m.Outputs))
 	return safety.Refuse("model", m.Dir, safety.Check(saved, run...), allowOps)
