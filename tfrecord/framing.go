@@ -16,8 +16,11 @@ const (
 	frameBytes  = headerBytes + footerBytes
 
 	// defaultMaxRecordBytes is protobuf's own limit for messages, so by default no
-	// record that TensorFlow can parse is refused.
+	// record of a plain file that TensorFlow can parse is refused.
 	defaultMaxRecordBytes = math.MaxInt32
+	// defaultMaxInflatedRecordBytes is the limit in compressed files, where a record may take a
+	// thousandth of its size.
+	defaultMaxInflatedRecordBytes = 256 << 20
 )
 
 // maskedCRC returns the checksum of b as TFRecord files store it.
@@ -84,6 +87,10 @@ func reasonTruncatedHeader(have int) string {
 	return fmt.Sprintf("truncated: header has %d bytes; expected %d", have, headerBytes)
 }
 
-func reasonTooLong(length uint64, limit int64) string {
-	return fmt.Sprintf("length is %d bytes; expected at most %d", length, limit)
+func reasonTooLong(length uint64, limit int64, c Compression) string {
+	reason := fmt.Sprintf("length is %d bytes; expected at most %d", length, limit)
+	if c != None {
+		reason += "; records that are to be longer can be read from a file without compression"
+	}
+	return reason
 }

@@ -169,12 +169,21 @@ func scan(rd *Reader) (index, error) {
 		if err != nil {
 			return index{}, err
 		}
+		// Empty records compress so well that their offsets would take far more than the file.
+		if most := freeOffsets + 4*rd.raw.n; int64(len(offsets)) >= most {
+			return index{}, &CorruptError{Path: rd.name, Record: int64(len(offsets)), Offset: rd.offset, Compression: rd.compression,
+				Reason: fmt.Sprintf("is one more than there may be in %d bytes of the file; expected at most %d", rd.raw.n, most)}
+		}
 		offsets = append(offsets, rd.offset)
 		record := rd.buf[rd.r:][:rd.pending]
 		digest.Write(record[:headerBytes])
 		digest.Write(record[headerBytes+len(data):])
 	}
 }
+
+// freeOffsets is the number of records that any file may have. A file may have four more for each of its
+// bytes. Tests set less.
+var freeOffsets int64 = 16 << 20
 
 // inflate makes x read from a temporary file with the content that rd inflates.
 func (x *IndexedFile) inflate(rd *Reader) (err error) {
@@ -189,7 +198,7 @@ func (x *IndexedFile) inflate(rd *Reader) (err error) {
 		tmp.Close()
 		return err
 	}
-	x.spilled, x.compression, x.index = tmp, rd.Compression(), idx
+	x.spilled, x.compression, x.index, x.maxRecord = tmp, rd.Compression(), idx, rd.cfg.maxRecord
 	x.serve(tmp, rd.cfg)
 	return nil
 }
@@ -269,7 +278,7 @@ func (x *IndexedFile) Record(i int, buf []byte) ([]byte, error) {
 	case !ok:
 		return nil, x.corrupt(i, reasonLengthCRC(buf[:headerBytes]))
 	case length > uint64(x.maxRecord):
-		return nil, x.corrupt(i, reasonTooLong(length, x.maxRecord))
+		return nil, x.corrupt(i, reasonTooLong(length, x.maxRecord, x.compression))
 	case int64(length) > span-frameBytes:
 		return nil, x.corrupt(i, reasonTruncated(length+footerBytes, span-headerBytes))
 	}

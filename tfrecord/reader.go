@@ -50,6 +50,7 @@ type Skipped struct {
 type readerConfig struct {
 	policy    Policy
 	maxRecord int64
+	inflated  int64 // maxRecord of a compressed file
 	maxSpill  int64
 	log       *slog.Logger
 	ctx       context.Context
@@ -64,10 +65,11 @@ func OnCorrupt(p Policy) ReaderOption {
 }
 
 // MaxRecordBytes sets the size above which a record counts as damaged. The default is
-// 2 GiB minus one byte, protobuf's limit for messages. Set it lower for files from others
-// whose records are known to be small: it limits the memory that a record takes.
+// 2 GiB minus one byte, protobuf's limit for messages, and 256 MiB in a compressed file, which
+// may be a thousand times smaller. Set it lower for files from others whose records are known
+// to be small: it limits the memory that a record takes.
 func MaxRecordBytes(n int64) ReaderOption {
-	return func(c *readerConfig) { c.maxRecord = n }
+	return func(c *readerConfig) { c.maxRecord, c.inflated = n, n }
 }
 
 // Logger sets the logger for skipped damage (at level warn) and for what happens to index
@@ -80,15 +82,14 @@ func Logger(l *slog.Logger) ReaderOption {
 	}
 }
 
-// Until makes reading from storage that is reached over a network end when the context is
-// done. The default never ends it. For OpenIndexed, it applies until OpenIndexed returns; Close
+// Until makes reading end when the context is done. The default never ends it. For OpenIndexed, it applies until OpenIndexed returns; Close
 // ends later reads.
 func Until(ctx context.Context) ReaderOption {
 	return func(c *readerConfig) { c.ctx = ctx }
 }
 
 func newReaderConfig(opts []ReaderOption) readerConfig {
-	c := readerConfig{ctx: context.Background(), maxRecord: defaultMaxRecordBytes, maxSpill: defaultMaxInflatedBytes, log: slog.New(slog.DiscardHandler)}
+	c := readerConfig{ctx: context.Background(), maxRecord: defaultMaxRecordBytes, inflated: defaultMaxInflatedRecordBytes, maxSpill: defaultMaxInflatedBytes, log: slog.New(slog.DiscardHandler)}
 	for _, o := range opts {
 		o(&c)
 	}
@@ -175,7 +176,7 @@ func newReader(r io.Reader, name string, size int64, cfg readerConfig) (*Reader,
 		return nil, fmt.Errorf("%s: %w", name, raw.err)
 	}
 	if rd.compression != None {
-		rd.size = -1
+		rd.size, rd.cfg.maxRecord = -1, cfg.inflated
 		in, err := newInflater(br, rd.compression)
 		if err != nil {
 			if raw.err != nil {
@@ -289,7 +290,7 @@ func (rd *Reader) frame() (data []byte, reason string, err error) {
 		return nil, reason, nil
 	}
 	if length > uint64(rd.cfg.maxRecord) {
-		return nil, reasonTooLong(length, rd.cfg.maxRecord), nil
+		return nil, reasonTooLong(length, rd.cfg.maxRecord, rd.compression), nil
 	}
 	end := frameBytes + int(length)
 	if rd.size >= 0 && int64(end) > rd.size-rd.pos() {
@@ -386,8 +387,13 @@ func (rd *Reader) pos() int64 { return rd.base + int64(rd.r) }
 // buffered, at most n. The buffer grows only as bytes arrive.
 func (rd *Reader) fill(n int) int {
 	for rd.w-rd.r < n && rd.srcErr == nil {
+		if rd.cfg.ctx.Err() != nil {
+			rd.raw.err = context.Cause(rd.cfg.ctx)
+			rd.srcErr = rd.raw.err
+			break
+		}
 		if rd.w == len(rd.buf) {
-			rd.makeRoom()
+			rd.makeRoom(n)
 		}
 		m, err := rd.src.Read(rd.buf[rd.w:])
 		rd.w += m
@@ -401,12 +407,12 @@ func (rd *Reader) fill(n int) int {
 const initialBuffer = 64 << 10
 
 // makeRoom moves the buffered bytes to the front of the buffer, and doubles the buffer
-// if it would still be more than half full.
-func (rd *Reader) makeRoom() {
+// if it would still be more than half full, but not far beyond the n bytes that are wanted.
+func (rd *Reader) makeRoom(n int) {
 	have := rd.w - rd.r
 	to := rd.buf
 	if have > len(rd.buf)/2 || len(rd.buf) == 0 {
-		to = make([]byte, max(initialBuffer, 2*len(rd.buf)))
+		to = make([]byte, max(initialBuffer, min(2*len(rd.buf), n+n/8)))
 	}
 	copy(to, rd.buf[rd.r:rd.w])
 	rd.base += int64(rd.r)
@@ -421,11 +427,13 @@ func (rd *Reader) ioError() error {
 // about the bytes.
 type source struct {
 	r   io.Reader
+	n   int64 // bytes read
 	err error // other than io.EOF
 }
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
+	s.n += int64(n)
 	if err != nil && err != io.EOF {
 		s.err = err
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+	"unsafe"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -108,6 +109,9 @@ func (p *parser) listEntry(start, end int) error {
 	if l == nil {
 		return nil
 	}
+	if err := p.take(start, sizeOfName); err != nil {
+		return err
+	}
 	l.reset()
 	l.Found = true
 	return p.eachValue(start, end, func(f field) error { return p.steps(l, f.start, f.end) })
@@ -122,6 +126,11 @@ func (p *parser) steps(l *List, pos, end int) error {
 		if f.is(listFeature, protowire.BytesType) {
 			l.step.reset(KindNone)
 			if err := p.feature(&l.step, f.start, f.end); err != nil {
+				return err
+			}
+			// The elements of the step are copied to those of the list.
+			s := &l.step
+			if err := p.take(f.start, sizeOfStep+len(s.Int64s)*sizeOfInt64+len(s.Floats)*sizeOfFloat+len(s.Bytes)*sizeOfString); err != nil {
 				return err
 			}
 			l.add()
@@ -148,6 +157,9 @@ func ParseSequenceExample(record []byte) (context []Feature, lists []FeatureList
 		one := FeatureList{Name: name}
 		if l.Mixed > 0 {
 			return nil, nil, &ExampleError{Reason: fmt.Sprintf("step %d of the list %q has %v values, unlike the steps before it", l.Mixed, name, l.Kind)}
+		}
+		if most := maxDecoded(len(record)) / int(unsafe.Sizeof(Value{})); len(l.Ends) > most {
+			return nil, nil, &ExampleError{Reason: fmt.Sprintf("the list %q has %d steps; expected at most %d of a record of %d bytes", name, len(l.Ends), most, len(record))}
 		}
 		for i := range l.Ends {
 			one.Steps = append(one.Steps, l.Step(i))

@@ -30,7 +30,7 @@ type seen struct {
 // usual decodes a record that is written in the usual way. Otherwise it returns false and leaves v
 // undefined.
 func (v *Values) usual(record []byte) bool {
-	p := parser{b: record}
+	p := newParser(record, nil)
 	i, end := p.message(0, len(record), tagFeatures)
 	if i < 0 || end != len(record) {
 		return false
@@ -95,6 +95,9 @@ func (p *parser) usualList(value *Value, at, last int) bool {
 		for at < end {
 			from, to := p.message(at, end, tagPacked)
 			if from < 0 {
+				return false
+			}
+			if p.take(from, sizeOfString) != nil {
 				return false
 			}
 			value.Bytes = append(value.Bytes, p.b[from:to:to])

@@ -27,8 +27,37 @@ const (
 // the last entry of a map key and the last kind of a feature win, and fields with an
 // unknown number or an unexpected wire type are ignored.
 type parser struct {
-	b  []byte
-	to destination
+	b    []byte
+	to   destination
+	left int // bytes that what is decoded may still take
+}
+
+func newParser(record []byte, to destination) parser {
+	return parser{record, to, maxDecoded(len(record))}
+}
+
+// Numbers take 8 bytes each and at least one in a record, byte strings 24 and two, and names and lists
+// still more. So what is decoded of a record is limited, to twice the record and a share that is
+// free: that of 32 million numbers. Tests set less.
+var freeDecoded = 256 << 20
+
+// Bytes of memory that what is decoded takes, about.
+const (
+	sizeOfInt64  = 8
+	sizeOfFloat  = 4
+	sizeOfString = 24  // the slice
+	sizeOfStep   = 8   // of a list
+	sizeOfName   = 256 // with its place in maps
+)
+
+func maxDecoded(record int) int { return freeDecoded + 2*record }
+
+// take counts the memory of what is to be decoded at pos.
+func (p *parser) take(pos, n int) error {
+	if p.left -= n; p.left < 0 {
+		return p.errorf(pos, "its features take more than %d bytes of memory when decoded; expected at most that of a record of %d bytes", maxDecoded(len(p.b)), len(p.b))
+	}
+	return nil
 }
 
 // destination returns where to store the feature or the list of features called name; nil ignores it.
@@ -39,7 +68,7 @@ type destination interface {
 }
 
 func parseExample(record []byte, to destination) error {
-	p := parser{record, to}
+	p := newParser(record, to)
 	for pos := 0; pos < len(record); {
 		f, err := p.field(pos, len(record))
 		if err != nil {
@@ -84,6 +113,9 @@ func (p *parser) entry(start, end int) error {
 	v := p.to.slot(key)
 	if v == nil {
 		return nil
+	}
+	if err := p.take(start, sizeOfName); err != nil {
+		return err
 	}
 	v.reset(KindNone)
 	if values <= 1 {
@@ -180,7 +212,14 @@ func (p *parser) int64List(v *Value, pos, end int) error {
 func (p *parser) varints(v *Value, pos, end int) error {
 	b, list := p.b[pos:end], v.Int64s
 	at := len(list)
-	list = slices.Grow(list, len(b))[:at+len(b)] // no varint is shorter than a byte
+	most := len(b) // no varint is shorter than a byte
+	if most > manyVarints {
+		most = min(most, 1+varintsIn(b)) // one more: three are written at a time
+	}
+	if err := p.take(pos, most*sizeOfInt64); err != nil {
+		return err
+	}
+	list = slices.Grow(list, most)[:at+most]
 	i := 0
 	for i+8 <= len(b) {
 		x := binary.LittleEndian.Uint64(b[i:])
@@ -240,6 +279,21 @@ func (p *parser) varints(v *Value, pos, end int) error {
 	return nil
 }
 
+// manyVarints is the number of bytes from which on the varints in them are counted before there is memory
+// for them.
+const manyVarints = 64 << 10
+
+// varintsIn counts the bytes that end a varint.
+func varintsIn(b []byte) (n int) {
+	for ; len(b) >= 8; b = b[8:] {
+		n += bits.OnesCount64(^binary.LittleEndian.Uint64(b) & 0x8080808080808080)
+	}
+	for _, x := range b {
+		n += int(^x >> 7)
+	}
+	return n
+}
+
 // shortVarint returns the number of a varint of at most three bytes.
 func shortVarint(x uint64) int64 {
 	return int64(x&0x7f | x>>1&0x3f80 | x>>2&0x1fc000)
@@ -255,6 +309,9 @@ func (p *parser) floatList(v *Value, pos, end int) error {
 			b := p.b[f.start:f.end]
 			if len(b)%4 != 0 {
 				return p.errorf(f.start, "packed floats have %d bytes; expected a multiple of 4", len(b))
+			}
+			if err := p.take(f.start, len(b)/4*sizeOfFloat); err != nil {
+				return err
 			}
 			v.appendFloats(b)
 		}
@@ -284,6 +341,9 @@ func (p *parser) bytesList(v *Value, pos, end int) error {
 			return err
 		}
 		if f.is(listValue, protowire.BytesType) {
+			if err := p.take(f.start, sizeOfString); err != nil {
+				return err
+			}
 			v.Bytes = append(v.Bytes, p.b[f.start:f.end:f.end])
 		}
 		pos = f.end

@@ -2,6 +2,7 @@ package table
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"strings"
@@ -52,6 +53,33 @@ func TestEndlessRow(t *testing.T) {
 	}
 	if fault.Of(err) != fault.Damaged || errors.As(err, new(*Error)) || !strings.HasPrefix(err.Error(), "x.csv:4: a row is longer than ") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestManyFields reads rows of too many fields, of which those that can be are skipped.
+func TestManyFields(t *testing.T) {
+	fields := func(n int) string { return strings.Repeat(",", n-1) + "\n" }
+	for format, tt := range map[Format]struct {
+		fields int
+		skips  bool // whether the row can be skipped
+		want   string
+	}{
+		TSV: {maxFields + 1, true, "x:2: has 1048577 fields; expected at most 1048576"},
+		CSV: {mostDelimiters + 1<<16, false, "x:2: a row has more than 4194304 delimiters"},
+		"":  {maxFields + 1, true, "x:2: has 1048577 fields; expected at most 1048576"},
+	} {
+		text := "a,b\n" + fields(tt.fields) + "1,2\n"
+		table, err := New(strings.NewReader(text), "x", Config{Format: cmp.Or(format, CSV), Delimiter: ','})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, line, _, err := table.Next()
+		if err == nil {
+			_, err = table.NewCutter().Cut(string(row), line)
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), tt.want) || errors.As(err, new(*Error)) != tt.skips {
+			t.Errorf("%s, %d fields: %v; expected %s", format, tt.fields, err, tt.want)
+		}
 	}
 }
 

@@ -89,6 +89,11 @@ func (r *tsvRows) cut(fields []Field, row string, line int64) ([]Field, error) {
 	if err := checkUTF8(r.path, line, row); err != nil {
 		return nil, err
 	}
+	if len(row) >= maxFields {
+		if err := checkFields(r.path, line, 1+strings.Count(row, string(rune(r.delimiter)))); err != nil {
+			return nil, err
+		}
+	}
 	fields = cutAt(fields, row, r.delimiter)
 	if r.flag != "" {
 		for i, f := range fields {

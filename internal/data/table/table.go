@@ -25,6 +25,9 @@ import (
 // kind may have no line feeds.
 const maxLine = 64 << 20
 
+// maxFields is the maximum number of fields of a row. In memory a field takes many times its delimiter.
+const maxFields = 1 << 20
+
 // Format is how a file is laid out.
 type Format string
 
