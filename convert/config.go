@@ -33,6 +33,7 @@ const (
 	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180: .csv
 	JSONL Format = "jsonl" // one JSON object per line: .jsonl, .ndjson
 	JSON  Format = "json"  // an array of JSON objects: .json
+	NPZ   Format = "npz"   // arrays of numpy.savez, a row for each index: .npz
 
 	// PlainLines is one text per line, in the column TextField. It is the default for MaskedLM if no
 	// column is named.
@@ -182,8 +183,8 @@ func (c *Config) validateInputs() error {
 			fail("the %s split has a file without a name", in.Split)
 		}
 	}
-	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, PlainLines, CoNLL, Brown, SQuAD}, c.Format) {
-		fail("format is %q; expected tsv, csv, jsonl, json, lines, conll, brown or squad", c.Format)
+	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, NPZ, PlainLines, CoNLL, Brown, SQuAD}, c.Format) {
+		fail("format is %q; expected tsv, csv, jsonl, json, npz, lines, conll, brown or squad", c.Format)
 	}
 	if c.Delimiter != 0 {
 		if _, err := table.ParseDelimiter(string(rune(c.Delimiter))); err != nil {

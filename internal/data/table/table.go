@@ -37,6 +37,7 @@ const (
 	CSV   Format = "csv"   // comma-separated, quoted as in RFC 4180
 	JSONL Format = "jsonl" // one JSON object per line
 	JSON  Format = "json"  // one array of JSON objects
+	NPZ   Format = "npz"   // arrays of numpy.savez, a row for each index of their first axes
 
 	Lines      Format = "lines"      // one text per line, in the only column TextField
 	Paragraphs Format = "paragraphs" // lines between empty lines as one text, in the only column TextField
@@ -51,7 +52,7 @@ const (
 const TextField = "text"
 
 // Objects reports whether the rows are JSON objects, each with names of its own.
-func (f Format) Objects() bool { return f == JSONL || f == JSON || f == SQuAD }
+func (f Format) Objects() bool { return f == JSONL || f == JSON || f == SQuAD || f == NPZ }
 
 // FormatOf returns the format that the name of a file shows, or "". A name may end in .gz or .zst
 // after that.
@@ -66,6 +67,8 @@ func FormatOf(path string) Format {
 		return JSONL
 	case ".json":
 		return JSON
+	case ".npz":
+		return NPZ
 	}
 	return ""
 }
@@ -203,6 +206,12 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 	plain, err := t.decompress()
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Format == NPZ && cfg.Delimiter == 0 {
+		if t.rows, err = newNPZRows(plain, path); err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+		return t, nil
 	}
 	text, err := decode(bufio.NewReaderSize(plain, 1<<16), path, cfg.Charset, cfg.Format != JSON && cfg.Format != SQuAD)
 	if err != nil {
