@@ -104,20 +104,27 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 	if err := t.sameModelAndData(before); err != nil {
 		return false, err
 	}
-	if err := t.protectBest(before); err != nil {
-		return false, err
-	}
 	if len(changed) > 0 {
 		t.env.Log.Info("nothing left to train; these changed params were not used", "changed", runfolder.ListChanges(changed))
 	}
-	if total == t.steps {
-		t.tellTrainerState(before.state)
-	}
-	if err := t.mendNames(); err != nil {
-		return false, err
+	if !t.readOnly {
+		if err := t.mendComplete(before, total == t.steps); err != nil {
+			return false, err
+		}
 	}
 	t.tellComplete(before)
 	return true, nil
+}
+
+// mendComplete completes the files of a complete run, whose process may have been killed at its end.
+func (t *training) mendComplete(before *past, sameSteps bool) error {
+	if err := t.protectBest(before); err != nil {
+		return err
+	}
+	if sameSteps {
+		t.tellTrainerState(before.state)
+	}
+	return t.mendNames()
 }
 
 // schedule returns the learning rate schedule with which the checkpoint was saved.

@@ -355,7 +355,7 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 		checkpoints, watch.Poll = copies, remotePoll
 	} else if r.Params.Summary.Enabled {
 		name := "eval-" + strings.ReplaceAll(split, string(filepath.Separator), "-")
-		followed := &record.Followed{Folder: filepath.Join(r.Folder, name)}
+		followed := &record.Followed{Folder: filepath.Join(r.Folder, name), Log: r.env.Log}
 		defer func() { err = errors.Join(err, followed.Close()) }()
 		summaries = followed
 		show = func(e *evaluation.Evaluation) error { return cmp.Or(e.Show(followed), each(e)) }

@@ -108,6 +108,9 @@ func (t *training) inFolder(ctx context.Context) (out runner.Outputs, err error)
 		return nil, err
 	}
 	unlock, err := checkpoint.Lock(t.folder)
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
+		return t.inReadOnly(ctx, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +145,25 @@ func (t *training) inFolder(ctx context.Context) (out runner.Outputs, err error)
 	}
 	t.tellEnd(err)
 	return out, err
+}
+
+// inReadOnly ends the training of a run that is complete and whose folder cannot be written to. For any
+// other run, cannotWrite is the error.
+func (t *training) inReadOnly(ctx context.Context, cannotWrite error) (out runner.Outputs, err error) {
+	if t.env.Overwrite || t.env.ResumeFrom != "" && t.env.ResumeFrom != params.Latest {
+		return nil, cannotWrite
+	}
+	if t.manager, err = t.OpenManager(t.folder, true); err != nil {
+		return nil, err
+	}
+	defer t.manager.Close()
+	t.readOnly = true
+	t.before = readPast(t.folder, t.Export.Contract)
+	done, err := t.complete(ctx)
+	if err == nil && !done {
+		err = cannotWrite
+	}
+	return t.before.outputs(), err
 }
 
 // removeUnused removes the folder of a run that failed before it wrote anything. The caller holds its lock.

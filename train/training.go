@@ -26,6 +26,7 @@ type training struct {
 	steps       int64
 	evaluations *prepare.Evaluated // nil for none
 	manager     *checkpoint.Manager
+	readOnly    bool  // whether the folder cannot be written to
 	before      *past // state of an earlier process; nil for a new run
 	journal     journal
 	// place composes the model on its devices. It is a field so that tests can replace it.

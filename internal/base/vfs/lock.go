@@ -46,28 +46,21 @@ func Lock(path string) (unlock func() error, other *LockHolder, err error) {
 			lock.Close() // its holder removed it just before it unlocked it
 			continue
 		}
-		if err == nil {
-			err = sign(lock)
-		}
 		if err != nil {
 			return nil, nil, errors.Join(&fs.PathError{Op: "lock", Path: path, Err: err}, lock.Close())
 		}
+		sign(lock)
 		return lock.Close, nil, nil
 	}
 }
 
-// sign writes who this process is.
-func sign(lock *os.File) error {
+// sign writes who this process is. On a full disk it stays unknown.
+func sign(lock *os.File) {
 	host, _ := os.Hostname()
 	data, err := json.Marshal(LockHolder{os.Getpid(), host, time.Now().Truncate(time.Second)})
-	if err != nil {
-		return err
+	if err == nil && lock.Truncate(0) == nil {
+		_, _ = lock.WriteAt(append(data, '\n'), 0)
 	}
-	if err := lock.Truncate(0); err != nil {
-		return err
-	}
-	_, err = lock.WriteAt(append(data, '\n'), 0)
-	return err
 }
 
 // holderIn returns who signed a file. It may just be signing it; then it is unknown.

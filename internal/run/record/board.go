@@ -6,10 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -140,8 +142,10 @@ func (b *Board) Close(log *slog.Logger) {
 // Followed is the event file of gorbit evaluate --follow. It is opened at the first evaluation. If
 // the run goes back to an earlier step, so does the file. One process at a time writes to its folder.
 type Followed struct {
-	// Folder is where the file is written.
+	// Folder is where the file is written. If it cannot be written to, Log says so, and there is no file.
 	Folder string
+	Log    *slog.Logger
+	off    bool
 	unlock func() error
 	w      *summary.Writer
 	step   int64 // step of the last evaluation
@@ -168,10 +172,15 @@ func (f *Followed) open(step int64) error {
 // Scalar implements runner.Summaries.
 func (f *Followed) Scalar(tag string, step int64, value float64) {
 	switch {
-	case f.err != nil:
+	case f.err != nil || f.off:
 		return
 	case f.w == nil:
-		if f.err = f.open(step); f.err != nil {
+		f.err = f.open(step)
+		if errors.Is(f.err, syscall.EROFS) || errors.Is(f.err, fs.ErrPermission) {
+			f.Log.Warn("no event files are written", "error", f.err)
+			f.err, f.off = nil, true
+		}
+		if f.w == nil {
 			return
 		}
 	case step < f.step:

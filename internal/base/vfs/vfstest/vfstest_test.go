@@ -2,6 +2,7 @@ package vfstest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -171,37 +172,61 @@ func TestAfterCrash(t *testing.T) {
 	}
 }
 
-// TestReplaceFileAnywhere fails or kills ReplaceFile at every operation: the file is as
-// it was or as it is to be, and the next call leaves nothing behind.
-func TestReplaceFileAnywhere(t *testing.T) {
-	for _, kill := range []bool{false, true} {
-		for at := 1; ; at++ {
-			m := NewMemory()
-			if err := with(m, func() error { return errors.Join(vfs.WriteFile("/f", []byte("old")), m.SyncDir("/")) }); err != nil {
-				t.Fatal(err)
-			}
-			f := &Failing{WorkFS: m, At: at, Kill: kill, Err: syscall.ENOSPC}
-			err := with(f, func() error { return vfs.ReplaceFile("/f", []byte("new and longer")) })
-			if done := f.Count() < at; done != (err == nil) || err != nil && !errors.Is(err, syscall.ENOSPC) {
-				t.Fatalf("operation %d of %d: %v", at, f.Count(), err)
-			}
-			for _, loss := range []Loss{NoLoss, UnsyncedData, Unsynced} {
-				disk := m.AfterCrash(loss)
-				if s := string(disk.Files()["f"]); s != "old" && s != "new and longer" || err == nil && s == "old" {
-					t.Errorf("operation %d, kill %v, %v: %q", at, kill, loss, s)
+// TestReplaceAnywhere fails or kills the writing of a file at every operation: the file is as it was or
+// as it is to be, and the next call leaves nothing behind.
+func TestReplaceAnywhere(t *testing.T) {
+	for what, c := range map[string]struct {
+		old   string // "" for no file
+		write func(content string) error
+	}{
+		"replace":   {"old", func(content string) error { return vfs.ReplaceFile("/f", []byte(content)) }},
+		"overwrite": {"old", func(content string) error { return writeWhole(content, true) }},
+		"new":       {"", func(content string) error { return writeWhole(content, false) }},
+	} {
+		for _, kill := range []bool{false, true} {
+			for at := 1; ; at++ {
+				m := NewMemory()
+				if c.old != "" {
+					if err := with(m, func() error { return errors.Join(vfs.WriteFile("/f", []byte(c.old)), m.SyncDir("/")) }); err != nil {
+						t.Fatal(err)
+					}
 				}
-				if err := with(disk, func() error { return vfs.ReplaceFile("/f", []byte("new")) }); err != nil {
-					t.Fatal(err)
+				f := &Failing{WorkFS: m, At: at, Kill: kill, Err: syscall.ENOSPC}
+				err := with(f, func() error { return c.write("new and longer") })
+				if done := f.Count() < at; done && err != nil || err != nil && !errors.Is(err, syscall.ENOSPC) {
+					t.Fatalf("%s: operation %d of %d: %v", what, at, f.Count(), err)
 				}
-				if files := disk.Files(); len(files) != 1 || string(files["f"]) != "new" {
-					t.Errorf("operation %d, kill %v, %v: then %q", at, kill, loss, files)
+				for _, loss := range []Loss{NoLoss, UnsyncedData, Unsynced} {
+					disk := m.AfterCrash(loss)
+					if s := string(disk.Files()["f"]); s != c.old && s != "new and longer" || err == nil && s == c.old {
+						t.Errorf("%s: operation %d, kill %v, %v: %q", what, at, kill, loss, s)
+					}
+					if err := with(disk, func() error { return vfs.ReplaceFile("/f", []byte("new")) }); err != nil {
+						t.Fatal(err)
+					}
+					if files := disk.Files(); len(files) != 1 || string(files["f"]) != "new" {
+						t.Errorf("%s: operation %d, kill %v, %v: then %q", what, at, kill, loss, files)
+					}
 				}
-			}
-			if err == nil {
-				break
+				if f.Count() < at {
+					break
+				}
 			}
 		}
 	}
+}
+
+// writeWhole writes a file that appears whole.
+func writeWhole(content string, overwrite bool) error {
+	w, err := vfs.CreateWhole("/f", overwrite)
+	if err != nil {
+		return err
+	}
+	defer w.Discard()
+	if _, err := w.Write([]byte(content)); err != nil {
+		return err
+	}
+	return w.End(context.Background())
 }
 
 // TestRecorderSeesOthers syncs and renames files that were written past the Recorder.
