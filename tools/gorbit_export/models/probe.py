@@ -21,7 +21,8 @@ from gorbit_export.models.recording import replaced
 
 COUNT = 12
 """Number of examples tried."""
-_TOLERANCES = {"float32": 1e-5, "bf16": 2e-2, "fp16": 2e-2}
+TOLERANCES = {"float32": 1e-5, "bf16": 2e-2, "fp16": 2e-2}
+"""The relative error that a precision leaves."""
 
 Batch = dict[str, np.ndarray]
 Sums = dict[str, np.ndarray]
@@ -64,7 +65,7 @@ def probe(
         weights: name of the feature that weighs examples.
         precision: what the model computes in.
     """
-    tolerance = _TOLERANCES[precision]
+    tolerance = TOLERANCES[precision]
     plain = batch(0)
     rng = np.random.default_rng(3)
     drawn = rng.choice(np.array([0.5, 1, 2], np.float32), COUNT)

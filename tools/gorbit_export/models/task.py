@@ -20,6 +20,7 @@ from gorbit_export.models import (
     Refusal,
     calls,
     compiled,
+    contrast,
     example,
     flops,
     initializers,
@@ -486,40 +487,48 @@ class ModelTask(task.Task):
             with _explained(f"the update of {path} fails"):
                 concrete = getattr(module, function).get_concrete_function()
             rules.check_update(path, concrete, type(self.user.optimizer).__name__)
+        self._try_parts(module)
+
+    def _try_parts(self, module: Any) -> None:
+        """Tries whether parts of a batch add up."""
         generators = list(self.named.generators.values())
         draws = generators or isinstance(self._caller, calls.ModuleCaller)
+        train = module.train_pass() if draws else module.gradients
+
+        def run_train(batch: probe.Batch) -> probe.Sums:
+            return self._run(module, train, batch, seed=np.array([1, 2]))
+
+        def evaluate(batch: probe.Batch) -> probe.Sums:
+            return self._run(module, module.evaluate, batch)
+
+        def predict(batch: probe.Batch) -> probe.Sums:
+            return self._run(module, module.predict, {n: batch[n] for n in self._inputs})
+
         with contextlib.ExitStack() as stack:
             stack.enter_context(_explained("the model fails on batches of other sizes"))
             if draws:
                 stack.enter_context(probe.still(generators))
-            train = module.train_pass() if draws else module.gradients
             finding = probe.probe(
-                lambda batch: self._run(module, train, batch, seed=np.array([1, 2])),
-                lambda batch: self._run(module, module.evaluate, batch),
-                lambda batch: self._run(
-                    module, module.predict, {name: batch[name] for name in self._inputs}
-                ),
+                run_train,
+                evaluate,
+                predict,
                 lambda extra: self.example.batch(probe.COUNT, extra),
                 self._weights.name,
                 self.precision,
             )
-        if not finding.finite:
-            raise Refusal(
-                "the loss is not a finite number on drawn features; expected example= in build(), "
-                "which gives a batch that the model can learn from"
-            )
-        if finding.evaluation:
-            raise Refusal(
-                f"the evaluation's {finding.evaluation} of a batch is not the sum of its parts'; "
-                "expected a loss and metrics of each example by itself"
-            )
-        if finding.prediction:
-            raise Refusal(
-                f"the prediction {finding.prediction} of an example depends on the other examples "
-                "of its batch; expected one of each example by itself"
-            )
-        self.additive = finding.training and finding.padding
-        if not finding.training:
+            _refuse(finding)
+            batch, known = self.example.batch(probe.COUNT), self.user.example is not None
+            varied = contrast.vary(self.features, batch, known)
+            if name := contrast.dependent(evaluate, predict, varied, self.precision):
+                what = "the loss" if name == "loss_sum" else f"the prediction {name}"
+                raise Refusal(
+                    f"{what} of an example depends on the other examples of its batch where they "
+                    "are of another scale, as by the batch's largest number; expected one of each "
+                    "example by itself"
+                )
+            training = finding.training and contrast.adds_up(run_train, varied, self.precision)
+        self.additive = training and finding.padding
+        if not training:
             self._note(
                 "training depends on which examples share a batch (batch normalization and means "
                 "over a batch in add_loss do so); replicas and micro-batches change it a little"
@@ -629,6 +638,25 @@ class ModelTask(task.Task):
     def foreign(self, path: str) -> list[str | dict[str, Any]]:
         """See Task: what the user's file says."""
         return self._foreign.get(path, [])
+
+
+def _refuse(finding: probe.Finding) -> None:
+    """Raises Refusal for a model whose evaluation depends on which examples share a batch."""
+    if not finding.finite:
+        raise Refusal(
+            "the loss is not a finite number on drawn features; expected example= in build(), "
+            "which gives a batch that the model can learn from"
+        )
+    if finding.evaluation:
+        raise Refusal(
+            f"the evaluation's {finding.evaluation} of a batch is not the sum of its parts'; "
+            "expected a loss and metrics of each example by itself"
+        )
+    if finding.prediction:
+        raise Refusal(
+            f"the prediction {finding.prediction} of an example depends on the other examples "
+            "of its batch; expected one of each example by itself"
+        )
 
 
 def _listed(paths: list[str]) -> str:
