@@ -199,6 +199,8 @@ type LoadReport struct {
 	// Prefix is what the file's names have in front of the candidates, such as
 	// "bert."; Stripped is what the candidates have in front of the file's names.
 	Prefix, Stripped string
+	// Unverified says that the file has no checksums, so that changed bytes would not be noticed.
+	Unverified bool
 }
 
 // LoadError reports weights that do not fill all variables.
@@ -290,6 +292,9 @@ func (r *LoadReport) String() string {
 	for _, e := range r.Unused {
 		fmt.Fprintf(&b, "\n  unused      %s", e)
 	}
+	if r.Unverified {
+		b.WriteString("\n  unverified  the file has no checksums, so that changed bytes would not be noticed")
+	}
 	return b.String()
 }
 
@@ -317,6 +322,9 @@ func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[s
 // Compare returns the report of Load without reading any tensor.
 func Compare(src Source, want []Wanted) *LoadReport {
 	report := &LoadReport{Path: src.Path()}
+	if s, ok := src.(*Safetensors); ok {
+		report.Unverified = !s.Summed()
+	}
 	entries := make(map[string]Entry, len(src.Entries()))
 	for _, e := range src.Entries() {
 		entries[e.Name] = e

@@ -48,6 +48,7 @@ type Safetensors struct {
 	types    []string // the format's type of each entry
 	byName   map[string]int
 	metadata map[string]string
+	sums     map[string]string // checksums by name; nil if there are none
 }
 
 // OpenSafetensors opens a safetensors file and checks its header: each tensor must be
@@ -106,6 +107,9 @@ func parseSafetensors(r io.ReaderAt, size int64, path string) (*Safetensors, err
 		return nil, corrupt(8, "", "not a safetensors file: the header is not JSON")
 	}
 	if err := s.parseHeader(header); err != nil {
+		return nil, corrupt(8, "", "header: %v", err)
+	}
+	if err := s.readSums(); err != nil {
 		return nil, corrupt(8, "", "header: %v", err)
 	}
 	start := 8 + int64(n)
@@ -203,7 +207,7 @@ func (s *Safetensors) Path() string { return s.path }
 func (s *Safetensors) Entries() []Entry { return s.entries }
 
 // Metadata returns the free-form strings of the header, such as "format": "pt", for callers
-// who must know which library wrote the file.
+// who must know which library wrote the file. Checksums are left out.
 func (s *Safetensors) Metadata() map[string]string { return s.metadata }
 
 // FormatType returns the format's name of a tensor's type, such as "F8_E4M3", which TensorFlow need
@@ -271,10 +275,8 @@ func (s *Safetensors) tensor(name string) (*tf.Tensor, error) {
 		return nil, err
 	}
 	e := s.entries[i]
-	var (
-		t       *tf.Tensor
-		section = io.NewSectionReader(s.file, e.Offset, e.Size)
-	)
+	var t *tf.Tensor
+	section, check := s.section(i)
 	switch e.DType {
 	case tf.Float, tf.Double, tf.Int64, tf.Int32, tf.Int16, tf.Uint16, tf.Int8, tf.Uint8:
 		t, err = tf.ReadTensor(e.DType, e.Shape, section)
@@ -289,7 +291,7 @@ func (s *Safetensors) tensor(name string) (*tf.Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: tensor %q: %w", s.path, name, err)
 	}
-	return t, nil
+	return t, check()
 }
 
 // Float32 reads a tensor of real numbers of any type as float32, in row-major order.
@@ -306,13 +308,17 @@ func (s *Safetensors) Float32(name string) ([]float32, []int64, error) {
 		return nil, nil, fmt.Errorf("%s: tensor %q has type %s, which is not a real number", s.path, name, s.types[i])
 	}
 	out := make([]float32, e.Size/width)
-	r := bufio.NewReaderSize(io.NewSectionReader(s.file, e.Offset, e.Size), 1<<16)
+	section, check := s.section(i)
+	r := bufio.NewReaderSize(section, 1<<16)
 	var b [8]byte
 	for k := range out {
 		if _, err := io.ReadFull(r, b[:width]); err != nil {
 			return nil, nil, fmt.Errorf("%s: tensor %q: %w", s.path, name, err)
 		}
 		out[k] = value(b[:])
+	}
+	if err := check(); err != nil {
+		return nil, nil, err
 	}
 	return out, e.Shape, nil
 }

@@ -15,6 +15,8 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -281,5 +283,68 @@ func TestLoadMiniLM(t *testing.T) {
 				t.Fatalf("kernel[%d][%d] is not the transposed weight", i, j)
 			}
 		}
+	}
+}
+
+// TestSafetensorsSums changes a file that WriteSafetensors wrote: each byte of the values, and what the header
+// says of them.
+func TestSafetensorsSums(t *testing.T) {
+	matrix, err := tf.NewTensor([][]float32{{1, 2, 3}, {4, 5, 6}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scalar, err := tf.NewTensor(int64(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := WriteSafetensors(&out, []SafeTensor{{Name: "w", Value: matrix, Transpose: true}, {Name: "n", Value: scalar}}, map[string]string{"format": "pt"}); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	read := func(content []byte) (*Safetensors, error) {
+		if err := os.WriteFile(path, content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		s, err := OpenSafetensors(path)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		if _, err = s.Read(t.Context()); err == nil {
+			_, _, err = s.Float32("w")
+		}
+		if verify := s.Verify(t.Context()); (verify == nil) != (err == nil) {
+			t.Errorf("reading: %v; Verify: %v", err, verify)
+		}
+		return s, err
+	}
+	whole := out.Bytes()
+	s, err := read(whole)
+	if err != nil || !s.Summed() || len(s.Metadata()) != 1 {
+		t.Fatalf("as written: %v, metadata %v", err, s.Metadata())
+	}
+	for i := len(whole) - (8 + 6*4); i < len(whole); i++ { // the values
+		damaged := bytes.Clone(whole)
+		damaged[i] ^= 1
+		if _, err := read(damaged); !errors.Is(err, fault.Damaged) {
+			t.Errorf("byte %d is changed: %v; expected an error of damage", i, err)
+		}
+	}
+	for _, change := range [][2]string{{`[3,2]`, `[2,3]`}, {`"F32"`, `"I32"`}, {`"n":{`, `"m":{`}, {`\"n\":`, `\"m\":`}, {`:"{`, `:"?`}} {
+		damaged := bytes.Replace(whole, []byte(change[0]), []byte(change[1]), 1)
+		if _, err := read(damaged); bytes.Equal(damaged, whole) || !errors.Is(err, fault.Damaged) {
+			t.Errorf("%s for %s: %v; expected an error of damage", change[1], change[0], err)
+		}
+	}
+
+	// A file without checksums is read, and the report of what it fills says so.
+	other := bytes.Replace(whole, []byte(sumsKey), []byte("xorbit.crc32c"), 1)
+	other[len(other)-1] ^= 1
+	if s, err = read(other); err != nil || s.Summed() {
+		t.Errorf("without checksums: %v", err)
+	}
+	if report := Compare(s, nil); !strings.Contains(report.String(), "  unverified  the file has no checksums") {
+		t.Errorf("the report is %s", report)
 	}
 }

@@ -22,12 +22,16 @@ type SafeTensor struct {
 
 // WriteSafetensors writes the content of a safetensors file: an 8 byte little-endian length, a header
 // in JSON, and the tensors in the order of their names, without gaps. Metadata are free-form
-// strings, such as "format": "pt".
+// strings, such as "format": "pt"; checksums of the tensors are added to them.
 func WriteSafetensors(w io.Writer, tensors []SafeTensor, metadata map[string]string) error {
 	var r reshaper
 	defer r.close()
 	tensors = slices.Clone(tensors)
 	slices.SortFunc(tensors, func(a, b SafeTensor) int { return cmp.Compare(a.Name, b.Name) })
+	metadata, err := r.sumsOf(tensors, metadata)
+	if err != nil {
+		return fmt.Errorf("write safetensors: %w", err)
+	}
 	header, err := safetensorsHeader(tensors, metadata)
 	if err != nil {
 		return fmt.Errorf("write safetensors: %w", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/app/hub"
 	"github.com/gorbit-ml/gorbit/internal/app/servable"
@@ -99,6 +100,9 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 			}
 			if runfolder.IsRun(local) {
 				return usagef("%s is a run, with its checkpoints and logs; to push its model: gorbit push --run %[1]s --repo %s", p.folder, p.config.Repo)
+			}
+			if err := verifyWeights(cmd.Context(), local); err != nil {
+				return err
 			}
 			return p.push(cmd.Context(), env, local, cmp.Or(p.message, "Upload "+filepath.Base(filepath.Clean(p.folder))))
 		case p.follow:
@@ -189,6 +193,19 @@ func (p *pushFlags) push(ctx context.Context, env train.Env, folder, message str
 	}
 	_, err = fmt.Fprintf(env.Out, "pushed %s (%.1f MB sent) to %s\n", words.Count(int64(result.Files), "file"), float64(result.Bytes)/1e6, result.Commit)
 	return err
+}
+
+// verifyWeights returns an error if the weights in a folder do not have the checksums that gorbit export
+// wrote. Those from elsewhere have none.
+func verifyWeights(ctx context.Context, folder string) error {
+	weights, err := checkpoint.OpenSafetensors(filepath.Join(folder, servable.HuggingFaceWeights))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(weights.Verify(ctx), weights.Close())
 }
 
 // pushRun pushes the model of a run's checkpoint, and returns the checkpoint's step.

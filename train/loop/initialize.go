@@ -161,7 +161,7 @@ func ReportInit(report *checkpoint.LoadReport, path string, out io.Writer) error
 		fmt.Fprintln(out, "  the source has adapters (LoRA), which the graph lacks, so that what they learned is not taken; for it, give the folder that gorbit export makes of the run, which has them merged")
 	}
 	for line := range strings.Lines(report.String() + "\n") {
-		if strings.HasPrefix(line, "  missing ") || strings.HasPrefix(line, "  mismatched ") {
+		if strings.HasPrefix(line, "  missing ") || strings.HasPrefix(line, "  mismatched ") || strings.HasPrefix(line, "  unverified ") {
 			fmt.Fprint(out, line)
 		}
 	}

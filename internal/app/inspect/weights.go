@@ -45,7 +45,7 @@ type Tensor struct {
 const (
 	verified  = "verified"
 	unread    = "not verified"
-	noneKnown = "none in this format; the header was checked"
+	noneKnown = "none in this file; the header was checked"
 )
 
 // DescribeWeights lists a checkpoint or a safetensors file. Checksums are verified if verify is set,
@@ -77,6 +77,14 @@ func DescribeWeights(ctx context.Context, found Found, verify bool) (*Weights, e
 	switch s := src.(type) {
 	case *checkpoint.Safetensors:
 		w.Metadata = s.Metadata()
+		if s.Summed() {
+			if w.Checksums = unread; verify || w.Bytes <= verifyUpTo {
+				if err := s.Verify(ctx); err != nil {
+					return nil, err
+				}
+				w.Checksums = verified
+			}
+		}
 	case *checkpoint.Bundle:
 		if w.Checksums = unread; verify || w.Bytes <= verifyUpTo {
 			if err := s.Verify(ctx); err != nil {
