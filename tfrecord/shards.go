@@ -87,6 +87,9 @@ func (e *ShardError) Is(target error) bool { return target == fault.Damaged }
 
 var recordFile = regexp.MustCompile(`\.tf_?records?(-\d+-of-\d+)?(\.(gz|gzip|z|zlib))?$`)
 
+// HasRecordName reports whether a file has a name of TFRecord files, as Glob takes them of a folder.
+func HasRecordName(name string) bool { return recordFile.MatchString(name) }
+
 // Glob returns the TFRecord files that match a pattern, sorted by base name and shard
 // number. The pattern is the first of these that fits:
 //
@@ -107,7 +110,7 @@ func Glob(pattern string) ([]string, error) {
 	case err == nil && !st.IsDir():
 		return []string{pattern}, nil
 	case err == nil:
-		return glob(pattern, vfs.Join(escapeGlob(pattern), "*"), func(name string) bool { return recordFile.MatchString(name) })
+		return glob(pattern, vfs.Join(escapeGlob(pattern), "*"), HasRecordName)
 	case strings.ContainsAny(pattern, "*?[") || strings.Contains(pattern, "{shard}"):
 		p := strings.NewReplacer("{shard}", "[0-9]*", "{count}", "[0-9]*").Replace(pattern)
 		return glob(pattern, p, func(name string) bool {

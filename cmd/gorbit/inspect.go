@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -168,7 +169,11 @@ func (l *looked) show(ctx context.Context, out io.Writer, path string) error {
 	case inspect.Checkpoint, inspect.Safetensors:
 		report, err = inspect.DescribeWeights(ctx, found, l.verify)
 	default:
-		report, err = inspect.DescribeRecords(ctx, found, l.examples)
+		sets, damage := inspect.DescribeRecords(ctx, found, l.examples)
+		if sets == nil {
+			return damage
+		}
+		return errors.Join(l.print(out, sets), damage) // what is damaged, after what is not
 	}
 	if err != nil {
 		return err

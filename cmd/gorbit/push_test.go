@@ -56,6 +56,20 @@ func TestPush(t *testing.T) {
 		t.Errorf("%+v", repo)
 	}
 
+	weights := filepath.Join(u.dir, "hf", "reviews", "model.safetensors")
+	content, err := os.ReadFile(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)-1] ^= 1
+	if err := os.WriteFile(weights, content, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	gorbit(fault.ExitDamaged, "checksum is", "push", "hf/reviews", "--repo", "acme/damaged")
+	if h.Repo("acme/damaged") != nil {
+		t.Error("damaged weights were pushed")
+	}
+
 	for _, args := range [][]string{
 		{"push", "model"}, {"push", "--repo", "a/b"}, {"push", "model", "--repo", "b"}, {"push", "model", "--run", "runs/reviews", "--repo", "a/b"},
 		{"push", "model", "--repo", "a/b", "--follow"}, {"push", "model", "--repo", "a/b", "--every", "2"}, {"push", "--run", "runs/reviews", "--repo", "a/b", "--follow", "--every", "0"},

@@ -331,3 +331,38 @@ func TestDescribeRecords(t *testing.T) {
 		t.Error("a stopped reader has no error")
 	}
 }
+
+// TestDamagedShards inspects a folder without a manifest, of whose shards one is missing, one is damaged in
+// its first record, and one later. The rest is shown.
+func TestDamagedShards(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(records, "examples.tfrecord"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := DescribeRecords(t.Context(), Found{Kind: Records, Path: filepath.Join(records, "examples.tfrecord")}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	flipped := bytes.Clone(content)
+	flipped[3] ^= 1
+	write(t, filepath.Join(dir, "train-00000-of-00004.tfrecord"), string(flipped))
+	write(t, filepath.Join(dir, "train-00001-of-00004.tfrecord"), string(content))
+	write(t, filepath.Join(dir, "train-00002-of-00004.tfrecord"), string(content[:len(content)-3]))
+	found, err := Recognise(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := DescribeRecords(t.Context(), found, 1)
+	if !errors.Is(err, fault.Damaged) || r == nil {
+		t.Fatalf("%+v, %v; expected a report and an error of damage", r, err)
+	}
+	for _, want := range []string{"train-00000-of-00004.tfrecord", "train-00002-of-00004.tfrecord", "train-00003-of-00004.tfrecord"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not name %s: %v", want, err)
+		}
+	}
+	if n := whole.Sets[0].Records; len(r.Sets) != 1 || r.Sets[0].Records != 2*n-1 || len(r.Sets[0].Damaged) != 2 || len(r.Sets[0].Examples) != 1 {
+		t.Errorf("of shards with %d records: %+v", n, r.Sets)
+	}
+}

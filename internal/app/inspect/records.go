@@ -45,6 +45,8 @@ type RecordSet struct {
 	Bytes       int64    `json:"bytes"`
 	Compression string   `json:"compression"`
 	Records     int64    `json:"records"`
+	// Damaged are the files that could not be read to their end. What is before the damage is counted.
+	Damaged []string `json:"damaged,omitempty"`
 	// NotExamples is the number of records that are neither Examples nor SequenceExamples, such as
 	// the events of TensorBoard.
 	NotExamples int64          `json:"not_examples,omitempty"`
@@ -82,7 +84,8 @@ type ShownFeature struct {
 }
 
 // DescribeRecords reads all records of a dataset's folder or of a TFRecord file, and shows the first
-// examples of each split.
+// examples of each split. If files are damaged or missing, it returns what it has with the error, of class
+// fault.Damaged, that names them.
 func DescribeRecords(ctx context.Context, found Found, examples int) (*RecordSets, error) {
 	r := &RecordSets{Kind: found.Kind, Path: found.Path, Note: found.Note, Sets: []RecordSet{}}
 	dir := found.Path
@@ -99,17 +102,19 @@ func DescribeRecords(ctx context.Context, found Found, examples int) (*RecordSet
 			return nil, err
 		}
 	}
-	sets, err := setsOf(found, m)
-	if err != nil {
-		return nil, err
+	sets, damage := setsOf(found, m)
+	if damage != nil && !errors.Is(damage, fault.Damaged) {
+		return nil, damage
 	}
 	for _, s := range sets {
-		if err := s.read(ctx, examples, d); err != nil {
+		err := s.read(ctx, examples, d)
+		if err != nil && !errors.Is(err, fault.Damaged) {
 			return nil, err
 		}
+		damage = errors.Join(damage, err)
 		r.Sets = append(r.Sets, *s)
 	}
-	return r, nil
+	return r, damage
 }
 
 // manifest takes what the manifest of a dataset tells.
@@ -128,7 +133,8 @@ func (r *RecordSets) manifest(m *convert.Manifest, dir string, d *decoder) error
 	return nil
 }
 
-// setsOf returns the splits of a folder, or the file, without what is in them.
+// setsOf returns the splits of a folder, or the file, without what is in them. An error of class
+// fault.Damaged comes with those that there are.
 func setsOf(found Found, m *convert.Manifest) ([]*RecordSet, error) {
 	if found.Kind == Records {
 		return []*RecordSet{{Name: filepath.Base(found.Path), Files: []string{found.Path}}}, nil
@@ -151,7 +157,8 @@ func setsOf(found Found, m *convert.Manifest) ([]*RecordSet, error) {
 	bases := make(map[string]*RecordSet)
 	for _, e := range entries {
 		name := e.Name()
-		if e.IsDir() || !isRecords(filepath.Join(found.Path, name)) {
+		// A shard whose first record is damaged is known by its name alone.
+		if e.IsDir() || !tfrecord.HasRecordName(name) && !isRecords(filepath.Join(found.Path, name)) {
 			continue
 		}
 		base, _, _, ok := tfrecord.ParseShardName(name)
@@ -167,6 +174,10 @@ func setsOf(found Found, m *convert.Manifest) ([]*RecordSet, error) {
 	if len(out) == 0 {
 		return nil, fault.Damagedf("%s has no file that begins with a record", found.Path)
 	}
+	// A set of shards may lack some.
+	if _, err := tfrecord.Glob(found.Path); errors.Is(err, fault.Damaged) {
+		return out, err
+	}
 	return out, nil
 }
 
@@ -176,13 +187,18 @@ type stats struct {
 	lengths map[int]int64
 }
 
-// read reads all records of a set.
-func (s *RecordSet) read(ctx context.Context, examples int, d *decoder) error {
+// read reads all records of a set. The error of damaged files comes after the others are read.
+func (s *RecordSet) read(ctx context.Context, examples int, d *decoder) (damage error) {
 	s.Features, s.Examples = []FeatureStats{}, []Shown{}
 	all := make(map[string]*stats)
 	for _, path := range s.Files {
-		if err := s.readFile(ctx, path, examples, d, all); err != nil {
+		err := s.readFile(ctx, path, examples, d, all)
+		if err != nil && !errors.Is(err, fault.Damaged) {
 			return err
+		}
+		if err != nil {
+			s.Damaged = append(s.Damaged, path)
+			damage = errors.Join(damage, err)
 		}
 	}
 	for _, name := range sorted(all) {
@@ -201,7 +217,7 @@ func (s *RecordSet) read(ctx context.Context, examples int, d *decoder) error {
 		}
 		s.Features = append(s.Features, f)
 	}
-	return nil
+	return damage
 }
 
 func (s *RecordSet) readFile(ctx context.Context, path string, examples int, d *decoder, all map[string]*stats) error {
@@ -361,6 +377,9 @@ func (r *RecordSets) Write(out io.Writer) error {
 	}
 	for _, s := range r.Sets {
 		fmt.Fprintf(tabs, "\n%s: %s in %s, %s, compression %s\n", plain(s.Name), words.Count(s.Records, "record"), words.Count(int64(len(s.Files)), "file"), words.Bytes(s.Bytes), s.Compression)
+		for _, path := range s.Damaged {
+			fmt.Fprintf(tabs, "  damaged\t%s\n", path)
+		}
 		if s.NotExamples > 0 {
 			fmt.Fprintf(tabs, "  %s of them are not Examples, such as the events of TensorBoard\n", words.Thousands(s.NotExamples))
 		}
