@@ -32,7 +32,7 @@ import (
 const launchHelp = `Starts the workers that FILE places on this machine, prints the commands for those on
 other machines, and trains with all of them: it runs gorbit train with the flags after
 --. It exits with the code of gorbit train and leaves no process behind. A worker that
-dies is started again.
+dies, and a training that crashes, are started again.
 
 If all hosts are this machine, the processes reach each other by Unix sockets in a folder
 that only you can enter, and nothing listens on a port. Otherwise they lock their
@@ -68,8 +68,8 @@ func newLaunch(g *globals) *cobra.Command {
 	f.BoolVar(&ask, "ask", false, "ask for the hosts and write them to --config, if given")
 	f.BoolVar(&overwrite, "overwrite", false, "replace the file of --config even if it has comments, or is otherwise not as --ask writes it")
 	f.BoolVar(&dryRun, "dry-run", false, "print all commands without running them")
-	f.IntVar(&c.MaxRestarts, "max-restarts", 3, "how often to restart workers of this machine, in total")
-	f.DurationVar(&c.RestartDelay, "restart-delay", time.Second, "time to wait before restarting a worker")
+	f.IntVar(&c.MaxRestarts, "max-restarts", 3, "how often to restart workers of this machine, or a training that crashed, in total")
+	f.DurationVar(&c.RestartDelay, "restart-delay", time.Second, "time to wait before restarting a process")
 	f.DurationVar(&c.Grace, "grace", time.Minute, "how long a process may take to stop before it is killed")
 	f.StringVar(&tokenFile, "token-file", "", "`FILE` of the token to use (default: none on one machine; a new one; FILE.token where you start workers; the value of "+tokenVariable+")")
 	f.BoolVar(&open, "open", false, "use ports and do not lock them: anyone who can reach them can run programs here")

@@ -2,7 +2,8 @@
 // trains exported graphs on them, evaluates, predicts and exports.
 //
 // Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data (records,
-// checkpoints or rows), 75 stopped by a signal after saving: the same command continues the run.
+// checkpoints or rows), 75 stopped by a signal after saving: the same command continues the run. A crash
+// ends with its signal: see package tfprocess.
 package main
 
 import (

@@ -58,6 +58,7 @@ func TestProbe(t *testing.T) {
 		{"limit", `exec awk 'BEGIN { s = "x"; while (1) s = s s }'`, 64 << 20, "more than 64 MiB", true},
 		{"killed", "kill -9 $$", 0, "the system killed it", true},
 		{"out of memory", "echo warning; echo gorbit: step 1: out of memory: OOM when allocating; exit 1", 0, "OOM when allocating", true},
+		{"out of memory in C", "echo \"terminate called after throwing an instance of 'std::bad_alloc'\"; echo gorbit: crashed with SIGABRT; ulimit -c 0; kill -ABRT $$", 0, "crashed with SIGABRT", true},
 		{"fails", "echo starting; echo gorbit: data x: no such folder >&2; exit 1", 0, "data x: no such folder", false},
 		{"nothing", `mkdir $run; cp "$3" $run/params.yaml`, 0, "no journal", false},
 	} {

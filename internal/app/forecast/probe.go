@@ -161,7 +161,7 @@ func (p Prober) train(ctx context.Context, args ...string) error {
 		return &OutOfMemoryError{"the system killed it, as it does when memory runs out"}
 	}
 	last, _ := fault.Last(out.String())
-	if strings.Contains(last, "out of memory") {
+	if strings.Contains(last, "out of memory") || strings.Contains(out.String(), "std::bad_alloc") {
 		return &OutOfMemoryError{last}
 	}
 	return errors.New(last)

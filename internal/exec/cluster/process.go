@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // process is a running child.
@@ -166,10 +168,12 @@ func (t *tail) Write(b []byte) (int, error) {
 
 func (t *tail) end() {
 	line := strings.TrimSpace(string(t.part))
-	// A crash dump begins with the reason; goroutines and registers follow and are not kept.
+	// A crash dump begins with the reason. Goroutines, registers and calls in C follow and are not
+	// kept; a sentence of the program ends it.
 	for _, begin := range []string{"PC=0x", "goroutine ", "runtime stack:"} {
 		t.dumped = t.dumped || strings.HasPrefix(line, begin)
 	}
+	t.dumped = (t.dumped || strings.HasSuffix(line, "]") && strings.Contains(line, "[0x")) && !strings.HasPrefix(line, fault.Program)
 	if line != "" && !t.dumped {
 		t.lines = append(t.lines, line)
 		t.lines = t.lines[max(0, len(t.lines)-tailLines):]

@@ -175,10 +175,10 @@ func TestTail(t *testing.T) {
 // TestTailOfCrash keeps what a crash says, not its dump.
 func TestTailOfCrash(t *testing.T) {
 	log := new(tail)
-	if _, err := io.WriteString(log, "Check failed: x\nSIGABRT: abort\nPC=0x1 m=0 sigcode=0\n\ngoroutine 1 [running]:\nmain.main()\nrax 0x0\n"); err != nil {
+	if _, err := io.WriteString(log, "Check failed: x\nSIGABRT: abort\nPC=0x1 m=0 sigcode=0\n\ngoroutine 1 [running]:\nmain.main()\nrax 0x0\ngorbit: crashed with SIGABRT\n/lib/libc.so.6(abort+0xd3)[0x7f2637]\n"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(log.last(), "|"), "Check failed: x|SIGABRT: abort"; got != want {
+	if got, want := strings.Join(log.last(), "|"), "Check failed: x|SIGABRT: abort|gorbit: crashed with SIGABRT"; got != want {
 		t.Errorf("kept %q, want %q", got, want)
 	}
 }

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
@@ -61,6 +62,14 @@ func (e *ArgumentError) Error() string {
 
 // planned are the flags of gorbit train that a plan, or launch, decides.
 var planned = []string{"--strategy", "--workers", "--devices", "--sockets", "--token-file", "--tls-cert", "--tls-key", "--tls-ca"}
+
+// overwrite is the flag of gorbit train that removes the run.
+const overwrite = "--overwrite"
+
+// startsAnew reports whether a chief would not continue the run if it were started again.
+func (c Command) startsAnew() bool {
+	return slices.ContainsFunc(c.Args, func(a string) bool { return a == overwrite || strings.HasPrefix(a, overwrite+"=") })
+}
 
 // fromInput is the value of --token-file for a token on standard input.
 const fromInput = "-"

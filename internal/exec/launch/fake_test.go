@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -142,6 +143,15 @@ func fakeTrain(args []string) {
 			os.Exit(n)
 		case "kill":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		case "crash": // the first n times
+			if started, _ := filepath.Glob(filepath.Join(os.Getenv(fakeDir), "chief*")); len(started) < n {
+				if err := os.WriteFile(filepath.Join(os.Getenv(fakeDir), "chief"+strconv.Itoa(os.Getpid())), nil, 0o600); err != nil {
+					panic(err)
+				}
+				_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
+				debug.SetTraceback("crash")
+				panic("as a test wants it")
+			}
 		case "wait":
 			fmt.Fprintln(os.Stderr, "waiting")
 			<-term

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -164,6 +165,17 @@ func how(err error) string {
 		return "signal " + unix.SignalName(s.Signal())
 	}
 	return fmt.Sprintf("exit code %d", exit.ExitCode())
+}
+
+// crashed reports whether a process ended by the signal of a crash. Others are sent by somebody, or by
+// the system when memory runs out.
+func crashed(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	s, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled() && slices.Contains([]syscall.Signal{syscall.SIGABRT, syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL}, s.Signal())
 }
 
 // killed stands for the exit code of a process that a signal ended.

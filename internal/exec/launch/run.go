@@ -18,9 +18,10 @@ type Config struct {
 	Token string
 	// Env is the environment of the processes; nil is this process' own.
 	Env []string
-	// MaxRestarts is how often workers may be started again, all of them together.
+	// MaxRestarts is how often workers, and a chief that crashed, may be started again, all of them
+	// together.
 	MaxRestarts int
-	// RestartDelay is the time between the end of a worker and its next start.
+	// RestartDelay is the time between the end of a process and its next start.
 	RestartDelay time.Duration
 	// Grace is how long a process may take to end when it is asked to, before it
 	// is killed.
@@ -54,7 +55,7 @@ type WorkerError struct {
 	// How it ended, such as "exit code 1" or "signal SIGKILL", and the last line
 	// that it wrote.
 	How, Last string
-	// Restarts is how often workers had been started again.
+	// Restarts is how often processes had been started again.
 	Restarts int
 	// Err is why it could not be started at all.
 	Err error
@@ -66,7 +67,7 @@ func (e *WorkerError) Error() string {
 	}
 	s := fmt.Sprintf("%s at %s ended with %s", e.Name, e.Address, e.How)
 	if e.Restarts > 0 {
-		s += fmt.Sprintf(", after %d restarts of workers", e.Restarts)
+		s += fmt.Sprintf(", after %d restarts", e.Restarts)
 	}
 	if e.Last != "" {
 		s += fmt.Sprintf("; its last line was: %s", e.Last)
@@ -80,7 +81,7 @@ func (e *WorkerError) Unwrap() error { return e.Err }
 const exitUsage = 2
 
 // Run runs the commands of this machine until the chief ends, and returns the
-// chief's exit code. A worker that ends earlier is restarted.
+// chief's exit code. A worker that ends earlier is restarted, and so is a chief that crashes.
 //
 // When the context ends, Run asks the chief to stop; it saves before it ends. If a worker cannot be
 // restarted, Run stops the chief too and returns a *WorkerError. No process is left when Run returns.
@@ -107,7 +108,7 @@ func Run(ctx context.Context, c Config) (int, error) {
 		})
 	}
 	stdout, stderr := &lines{out: c.Stdout}, &lines{out: c.Stderr}
-	end, err := l.run(training, c.Chief, stdout, stderr)
+	end, err := l.train(training, stdout, stderr)
 	stdout.flush()
 	stderr.flush()
 	failed := context.Cause(training)
@@ -122,7 +123,7 @@ func Run(ctx context.Context, c Config) (int, error) {
 		return 0, worker
 	}
 	if code == killed {
-		return 0, fmt.Errorf("%s ended with %s", c.Chief.Name, how(end))
+		return 0, l.chiefError(end)
 	}
 	return code, nil
 }
@@ -133,6 +134,41 @@ type launcher struct {
 
 	mu       sync.Mutex
 	restarts int
+}
+
+// train runs the chief, and restarts it when it crashes, until the context ends. It returns what run
+// does.
+func (l *launcher) train(ctx context.Context, stdout, stderr io.Writer) (end, err error) {
+	for {
+		end, err = l.run(ctx, l.Chief, stdout, stderr)
+		if err != nil || ctx.Err() != nil || !crashed(end) || l.Chief.startsAnew() {
+			return end, err
+		}
+		n, again := l.again(killed)
+		if !again {
+			return end, nil
+		}
+		l.Log.Warn("the training crashed; restarting it, and it continues from the last checkpoint", "process", l.Chief.Name,
+			"ended_with", how(end), "restart", n, "max_restarts", l.MaxRestarts)
+		select {
+		case <-ctx.Done():
+			return end, nil
+		case <-time.After(l.RestartDelay):
+		}
+	}
+}
+
+// chiefError returns the error of a chief that a signal ended.
+func (l *launcher) chiefError(end error) error {
+	text := fmt.Sprintf("%s ended with %s", l.Chief.Name, how(end))
+	switch {
+	case !crashed(end):
+	case l.Chief.startsAnew():
+		text += "; it was not started again, since " + overwrite + " would remove what it has saved: leave that out to continue the run"
+	case l.restarts > 0:
+		text += fmt.Sprintf(", after %d restarts", l.restarts)
+	}
+	return errors.New(text)
 }
 
 // serve runs a worker, and restarts it when it ends, until the context ends. The error is always a

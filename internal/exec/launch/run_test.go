@@ -181,7 +181,7 @@ func TestWorkerThatDiesTooOften(t *testing.T) {
 	if !errors.As(err, &worker) {
 		t.Fatalf("the error is %v, want a *WorkerError", err)
 	}
-	want := "worker 1 at " + r.Workers[1].Address + " ended with signal SIGKILL, after 1 restarts of workers; its last line was: serving"
+	want := "worker 1 at " + r.Workers[1].Address + " ended with signal SIGKILL, after 1 restarts; its last line was: serving"
 	if worker.Error() != want {
 		t.Errorf("%v\nwant %s", worker, want)
 	}
@@ -264,6 +264,33 @@ func TestChiefKilled(t *testing.T) {
 	r := newTrial(t, 1, "step", "kill")
 	if _, err := r.run(t, context.Background()); err == nil || err.Error() != "train ended with signal SIGKILL" {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// TestChiefCrashes restarts a chief that crashes, within the limit, unless it would then begin anew.
+func TestChiefCrashes(t *testing.T) {
+	const last = "train ended with signal SIGABRT"
+	for _, c := range []struct {
+		do      []string
+		started int
+		err     string // "" for a run that ends well
+	}{
+		{[]string{"crash:2", "step", "exit:0"}, 3, ""},
+		{[]string{"crash:3", "step", "exit:0"}, 3, last + ", after 2 restarts"},
+		{[]string{"crash:1", "exit:0", "--overwrite"}, 1, last + "; it was not started again, since --overwrite would remove what it has saved: leave that out to continue the run"},
+	} {
+		r := newTrial(t, 1, c.do...)
+		r.MaxRestarts = 2
+		code, err := r.run(t, t.Context())
+		if code != 0 || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+			t.Errorf("%v: exit code %d, %v; expected %q", c.do, code, err, c.err)
+		}
+		if n := started(t, r.dir, "train"); n != c.started {
+			t.Errorf("%v: the chief was started %d times, expected %d", c.do, n, c.started)
+		}
+		if n := started(t, r.dir, "worker"); n != 1 {
+			t.Errorf("%v: %d workers were started, expected 1", c.do, n)
+		}
 	}
 }
 

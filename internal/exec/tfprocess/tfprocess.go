@@ -1,6 +1,7 @@
 // Package tfprocess adapts TensorFlow's behaviour in the whole process: it turns off TensorFlow's
-// log unless the user asks for it, fixes the default of oneDNN, and tunes malloc. A program decides
-// about its process, a library does not: only commands import this package, for its side effects,
+// log unless the user asks for it, fixes the default of oneDNN, tunes malloc, and makes crashes known.
+// A program decides about its process, a library does not: only commands import this package, for its
+// side effects,
 //
 //	import _ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 //
@@ -30,6 +31,12 @@
 // them back page by page. The package makes malloc keep them, which makes steps some 4 % faster,
 // unless the environment configures malloc with MALLOC_TRIM_THRESHOLD_ or similar variables or
 // GLIBC_TUNABLES. MallocKeeps reports whether it is so.
+//
+// A process that crashes ends with its signal, whoever crashed: Go, which otherwise ends a program
+// with exit code 2 after a panic, as if it had been used wrongly, C code that Go called, or a thread of
+// TensorFlow's. The last line on standard error says so, after Go's dump of all goroutines or the calls
+// of the thread in C. Its memory, which may be large, is not written to a file unless GOTRACEBACK is
+// crash, whatever the limit for such files is. A panic that is recovered is none of this.
 //
 // The package works with every binding and imports none.
 package tfprocess

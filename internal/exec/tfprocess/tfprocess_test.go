@@ -4,10 +4,13 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/testkit"
 	tf "github.com/wamuir/graft/tensorflow"
+	"golang.org/x/sys/unix"
+
+	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // The test binary starts itself with this variable set to do what a program does.
@@ -16,6 +19,11 @@ const child = "GORBIT_TFENV_CHILD"
 func TestMain(m *testing.M) {
 	if os.Getenv(child) == "" {
 		os.Exit(m.Run())
+	}
+	if c, ok := crashes[os.Getenv(child)]; ok {
+		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY})
+		c.do()
+		return
 	}
 	graph := tf.NewGraph()
 	op, err := graph.AddOperation(tf.OpSpec{Type: "NoOp", Name: "nothing"})
