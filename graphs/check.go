@@ -223,6 +223,9 @@ func (c *Contract) checkAxes() error {
 			if c.Input != InputDense || f.Shape[k] != open || name == axisExamples {
 				continue
 			}
+			if slices.Contains(f.Axes[:k], name) {
+				return fmt.Errorf("feature %s has the open axis %s twice; expected at most one open axis in addition to examples", f.Name, name)
+			}
 			if padded != "" && padded != name {
 				return fmt.Errorf("axes %s and %s are open; expected at most one open axis in addition to examples", padded, name)
 			}

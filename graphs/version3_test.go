@@ -214,6 +214,7 @@ func TestVersion3Errors(t *testing.T) {
 		{`"height"`, `""`, `expected at most 8, each with a name`},
 		{`"axes": ["examples", "height", "width"]`, `"axes": ["height", "examples", "width"]`, "feature image has axes [height examples width] of shape [?,4,5]; expected the open axis examples first"},
 		{`"examples", "length"], "role": "input", "below"`, `"examples", "letters"], "role": "input", "below"`, "axes letters and length are open; expected at most one"},
+		{`"examples", "length"], "role": "input", "below"`, `"examples", "length", "length"], "role": "input", "below"`, "feature words has the open axis length twice; expected at most one"},
 		{`"name": "key", "dtype": "int64", "axes": ["examples"]`, `"name": "key", "dtype": "int64", "axes": []`, "feature key has axes [] of shape []; expected the open axis examples first"},
 		{`"below": 256`, `"below": 257`, "feature image has below 257; expected a number of dtype uint8"},
 		{`"below": 256`, `"below": 0`, "feature image has below 0; expected"},

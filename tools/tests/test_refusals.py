@@ -251,11 +251,22 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
             "feature x has the shape (None, None, None); expected at most one open axis",
         ),
         (
+            stack,
+            {
+                "features": [
+                    Feature("x", "float32", (None, None, None), axes=("examples", "a", "a")),
+                    CLASS,
+                ]
+            },
+            "feature x has the shape (None, None, None); expected at most one open axis",
+        ),
+        (
             lambda: keras.Sequential(
                 [keras.Input((6,), dtype="int32"), layers.IntegerLookup(vocabulary=[1, 2])]
             ),
             {"features": IDS},
-            "layer integer_lookup",
+            "layer integer_lookup is a IntegerLookup, which keeps a table; expected its numbers as "
+            "a feature, as gorbit convert makes them by a schema: kind category, with categories",
         ),
         (lambda: stack(Table()), {}, "gradients takes a table or another resource from outside"),
         (lambda: with_policy("bfloat16"), {}, "layer sequential"),

@@ -65,8 +65,8 @@ def _broken_by(layer: Any) -> Iterator[str]:
     kind = type(layer).__name__
     if any(cls.__name__ in _TABLES for cls in type(layer).__mro__):
         yield (
-            f"layer {layer.name} is a {kind}, which keeps a table; expected numbers as features, "
-            "which gorbit convert makes of texts"
+            f"layer {layer.name} is a {kind}, which keeps a table; expected its numbers as a "
+            f"feature, as gorbit convert makes them by a schema: {_table_advice(layer, kind)}"
         )
     if getattr(layer, "synchronized", False):
         yield (
@@ -81,6 +81,14 @@ def _broken_by(layer: Any) -> Iterator[str]:
             f"layer {layer.name} keeps its variables in {policy.variable_dtype}; expected the "
             "policy float32, mixed_bfloat16 or mixed_float16"
         )
+
+
+def _table_advice(layer: Any, kind: str) -> str:
+    """Says what in a schema makes the numbers of a layer that keeps a table."""
+    if kind == "TextVectorization":
+        return "kind text, with --vocab"
+    known = [str(word) for word in getattr(layer, "get_vocabulary", list)()][:3]
+    return f"kind category, with categories: [{', '.join([*known, '...'])}]"
 
 
 def unbuilt(model: Any) -> list[Any]:

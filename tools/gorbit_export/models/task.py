@@ -695,7 +695,8 @@ def features(given: Any) -> list[task.Feature]:
     if len(axes) > 1:
         raise Refusal(
             f"axes {' and '.join(axes)} are open; expected at most one name of open axes beside "
-            "the examples"
+            "the examples: give the features of the others a length, to which the records are "
+            "padded"
         )
     weights = [f for f in found if f.role == "weight"]
     if len(weights) > 1:
@@ -714,7 +715,10 @@ def _feature(feature: Feature) -> task.Feature:
     name, shape = feature.name, tuple(feature.shape)
     known = {dtype.name: dtype for dtype in task.DTYPES}
     if str(feature.dtype) not in known:
-        raise Refusal(f"feature {name} is {feature.dtype}; expected one of {', '.join(known)}")
+        texts = "; gorbit convert makes numbers of texts" * (str(feature.dtype) == "string")
+        raise Refusal(
+            f"feature {name} is {feature.dtype}; expected one of {', '.join(known)}{texts}"
+        )
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         raise Refusal(
             f"feature {name!r} cannot be the name of an argument; expected letters, digits and _, "
@@ -728,10 +732,10 @@ def _feature(feature: Feature) -> task.Feature:
         )
     if feature.make and feature.make not in _MADE:
         raise Refusal(f"feature {name} is made as {feature.make!r}; expected mask or length")
-    if len([length for length in shape[1:] if length is None]) > 1 and feature.axes is None:
+    if len([length for length in shape[1:] if length is None]) > 1:
         raise Refusal(
             f"feature {name} has the shape {shape}; expected at most one open axis beside the "
-            "examples"
+            "examples: give the others a length, to which the records are padded"
         )
     axes = feature.axes or (
         "examples",
