@@ -104,6 +104,13 @@ func (r *RowRecords) Columns() []RowColumn { return r.columns }
 // Cut returns how many texts were too long and were cut.
 func (r *RowRecords) Cut() int64 { return r.cut }
 
+// Free gives back the memory that decoding images took, which is kept for the next ones.
+func (r *RowRecords) Free() {
+	for _, m := range r.makers {
+		m.images = nil
+	}
+}
+
 // Record returns the record of a row, as an Example. The error says what is wrong with a cell.
 func (r *RowRecords) Record(row []Cell) ([]byte, error) {
 	fields := make([]table.Field, len(row))

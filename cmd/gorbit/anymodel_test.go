@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/internal/testkit"
@@ -160,7 +161,8 @@ func TestAnyModel(t *testing.T) {
 // run and of the model that was exported.
 func servedRows(t *testing.T, u *user) {
 	t.Helper()
-	server := u.command("gorbit", "serve", "run", "served", "--listen", "127.0.0.1:0")
+	const bodies = 32 << 20
+	server := u.command("gorbit", "serve", "run", "served", "--listen", "127.0.0.1:0", "--max-bodies", fmt.Sprint(bodies))
 	out, err := server.StdoutPipe()
 	if err != nil || server.Start() != nil {
 		t.Fatal(err)
@@ -186,4 +188,32 @@ func servedRows(t *testing.T, u *user) {
 			t.Errorf("%s: status %d, %s, %v; expected an iris", model, answer.StatusCode, body, err)
 		}
 	}
+	before := peakMemory(server.Process.Pid)
+	hostile := []byte(`{"inputs":{"a":[` + strings.Repeat("1,", 8388580) + `1]}}`)
+	var done sync.WaitGroup
+	for range 4 {
+		done.Go(func() {
+			answer, err := http.Post(strings.TrimSpace(strings.TrimPrefix(line, "listening on "))+"/v1/models/run:predict", "", bytes.NewReader(hostile))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if answer.Body.Close(); answer.StatusCode != http.StatusBadRequest && answer.StatusCode != http.StatusServiceUnavailable {
+				t.Errorf("status %d for a request with too many rows", answer.StatusCode)
+			}
+		})
+	}
+	done.Wait()
+	if grown := peakMemory(server.Process.Pid) - before; grown > 4*bodies+24*(16<<20) { // as docs/guide/serve.md says
+		t.Errorf("four requests of %d bytes took %d, and may have %d", len(hostile), grown, bodies)
+	}
+}
+
+// peakMemory returns the most memory that a process has had, or 0 where the system does not say it.
+func peakMemory(pid int) int64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	var kilobytes int64
+	fmt.Sscan(rest, &kilobytes)
+	return kilobytes << 10
 }

@@ -74,7 +74,6 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request, held *int64) ([]by
 			connection.SetReadDeadline(time.Time{})
 			return data, nil
 		case err != nil:
-			connection.SetReadDeadline(end)
 			return nil, notRead(err)
 		}
 	}

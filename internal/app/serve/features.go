@@ -19,6 +19,7 @@ func (f *Features) parse(form form, body []byte, l limits) (*request, error) {
 		return nil, err
 	}
 	defer f.makers.Put(maker)
+	maker.room = l.images
 	rows, form, err := rowsOf(form, body, l.examples, maker.fields)
 	if err != nil {
 		return nil, err

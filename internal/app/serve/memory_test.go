@@ -2,9 +2,13 @@ package serve
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"net"
 	"net/http"
@@ -22,6 +26,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // table is a model that takes the rows of a table: a list of any number of values, and a text.
@@ -154,7 +159,7 @@ func TestStalled(t *testing.T) {
 			ended.Go(func() { s.Serve(ctx, on, Listen{StopTimeout: time.Minute}) })
 			client, server := net.Pipe()
 			on <- server
-			io.WriteString(client, "POST /v1/models/words:answer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+			io.WriteString(client, "POST /v1/models/words:answer HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n")
 			begin := time.Now()
 			ended.Go(func() {
 				for _, err := client.Write([]byte("a")); err == nil && ctx.Err() == nil; _, err = client.Write([]byte("a")) {
@@ -281,4 +286,43 @@ func TestHalfClosed(t *testing.T) {
 	}
 	stop()
 	ended.Wait()
+}
+
+// TestImagesWait holds that an image is not decoded before there is room for its pixels.
+func TestImagesWait(t *testing.T) {
+	var file bytes.Buffer
+	if err := png.Encode(&file, image.NewGray(image.Rect(0, 0, 300, 200))); err != nil {
+		t.Fatal(err)
+	}
+	specs := []dataset.Spec{{Name: "photo", DType: dataset.Uint8, Shape: []int{1, 1, 1}}}
+	m := features(t)
+	m.Features = &Features{Model: seen{of: []string{"photo"}}, Layout: dense.Config{Features: specs, Labels: dataset.LabelsNone}, Specs: specs,
+		Rows: []convert.Feature{{Name: "photo", Kind: convert.KindImage, DType: "uint8", Shape: convert.Shape{1, 1, 1}, Role: convert.RoleInput, Columns: []string{"photo"}, Resize: "bilinear", Encoding: "raw"}}}
+	m.Outputs, m.Renderer = m.Outputs[:1], nil
+	var err error
+	if m.Renderer, err = predict.NewRenderer("", []predict.OutputSpec{{Name: "photo", Kind: predict.ManyValues}}); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New([]Model{m}, config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.images.free.Acquire(t.Context(), s.images.most-300*200*pixelBytes+1)
+		answered := false
+		go func() {
+			status, got := ask(s, "POST", "/v1/models/numbers:answer", fmt.Sprintf(`{"examples": [{"b64": %q}]}`, base64.StdEncoding.EncodeToString(file.Bytes())))
+			if answered = true; status != http.StatusOK {
+				t.Errorf("status %d, %s", status, got)
+			}
+		}()
+		if synctest.Wait(); answered {
+			t.Error("an image was decoded without room for it")
+		}
+		s.images.free.Release(1)
+		if synctest.Wait(); !answered {
+			t.Error("an image was not decoded when there was room for it")
+		}
+	})
 }

@@ -52,6 +52,7 @@ func badf(format string, args ...any) error {
 type limits struct {
 	examples   int  // most examples
 	refuseLong bool // texts that are too long are refused instead of cut
+	images     *room
 }
 
 // defaultSignature is the only signature that models are called with.

@@ -20,6 +20,7 @@ type rowMaker struct {
 	given   []dataset.Spec                 // features that are not made from others
 	// features are the fields of an example of features, and fields those of any example.
 	features, fields fieldNames
+	room             *room
 }
 
 // maker returns a rowMaker. The caller puts it back into makers.
@@ -65,10 +66,17 @@ func (m *rowMaker) record(fields map[string][]byte, number int) (record []byte, 
 		}
 	}
 	before := m.rows.Cut()
-	if record, err = m.rows.Record(cells); err != nil {
+	if record, err = m.decoded(m.rows, cells); err != nil {
 		return nil, false, badf("example %d: %v", number+1, err)
 	}
 	return record, m.rows.Cut() > before, nil
+}
+
+// decoded makes a record, when there is room for the pixels of its images.
+func (m *rowMaker) decoded(rows *convert.RowRecords, cells []convert.Cell) ([]byte, error) {
+	defer m.room.take(cells)()
+	defer rows.Free()
+	return rows.Record(cells)
 }
 
 // isRow reports whether fields are columns of a table, and not the features themselves in numbers.
@@ -134,7 +142,7 @@ func (m *rowMaker) scaled(name string, raw []byte, to *tfrecord.Feature) (bool, 
 	if err != nil || !convert.IsImage(file) {
 		return false, err
 	}
-	record, err := rows.Record([]convert.Cell{{OK: true, File: file}})
+	record, err := m.decoded(rows, []convert.Cell{{OK: true, File: file}})
 	if err != nil {
 		return true, badf("%v", err)
 	}

@@ -359,7 +359,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, verb int) {
 		for i := range models {
 			m := &models[i]
-			r, err := m.parse(form(max(0, verb))%(regress+1), body, limits{examples: 16})
+			r, err := m.parse(form(max(0, verb))%(regress+1), body, limits{examples: 16, images: newRoom(1 << 20)})
 			if err != nil {
 				if known := (*statusError)(nil); !errors.As(err, &known) || known.status != 400 {
 					t.Errorf("%q: %v is not an error of the client's", body, err)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
@@ -105,6 +106,8 @@ type Server struct {
 	mux     *http.ServeMux
 	tokens  [][sha256.Size]byte
 	bodies  budget
+	parsing *semaphore.Weighted // of bytes of bodies
+	images  *room
 	ready   atomic.Bool
 }
 
@@ -133,6 +136,7 @@ func New(models []Model, c Config) (*Server, error) {
 	if s.bodies.left = c.MaxBodiesBytes; s.bodies.left == 0 {
 		s.bodies.left = Bodies * c.MaxBodyBytes
 	}
+	s.parsing, s.images = semaphore.NewWeighted(max(c.MaxBodyBytes, smallBody)), newRoom(s.bodies.left)
 	for _, t := range c.Tokens {
 		s.tokens = append(s.tokens, sha256.Sum256([]byte(t)))
 	}
@@ -342,7 +346,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 	if err != nil {
 		return nil, err
 	}
-	in, err := m.parse(f, data, limits{s.MaxExamples, s.RefuseLong})
+	ctx, cancel := s.until(r)
+	defer cancel()
+	in, err := s.parse(ctx, m, f, data)
 	if err != nil {
 		return nil, err
 	}
@@ -350,8 +356,6 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 		l.examples = in.count()
 	}
 	m.checkPairs(in, s.Log)
-	ctx, cancel := s.until(r)
-	defer cancel()
 	results, err := m.batcher.answer(ctx, in.examples)
 	if err != nil {
 		return nil, err
@@ -371,6 +375,21 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 	s.metrics.examples.WithLabelValues(m.Name).Add(float64(in.count()))
 	s.metrics.truncated.WithLabelValues(m.Name).Add(float64(truncated))
 	return body, nil
+}
+
+// smallBody is the most bytes of a body that does not wait until others are parsed.
+const smallBody = 16 << 10
+
+// parse parses a body. Lists of small numbers take many times their text for a moment, so that no more is
+// parsed at the same time than the largest body has. This costs nothing where there are no large ones.
+func (s *Server) parse(ctx context.Context, m *served, f form, body []byte) (*request, error) {
+	if n := int64(len(body)); n > smallBody {
+		if err := s.parsing.Acquire(ctx, n); err != nil {
+			return nil, err
+		}
+		defer s.parsing.Release(n)
+	}
+	return m.parse(f, body, limits{s.MaxExamples, s.RefuseLong, s.images})
 }
 
 // checkPairs warns, once, of pairs for a model of single texts, or the other way round.
