@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -54,7 +55,10 @@ func (t *tuning) rateRange(ctx context.Context, env train.Env) error {
 	}
 	defer unlock()
 	path := filepath.Join(t.folder, rateParams)
-	before, err := os.ReadFile(path)
+	before, err := vfs.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err == nil && !bytes.Equal(before, text) {
 		return usagef("%s was begun with other params; expected the same ones to continue it; give another folder with --study", path)
 	}

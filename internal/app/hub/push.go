@@ -15,7 +15,6 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Result is what a push did.
@@ -140,7 +140,7 @@ func list(ctx context.Context, folder string) ([]*file, error) {
 
 // describe reads a file for its size and checksums.
 func describe(ctx context.Context, path string) (*file, error) {
-	in, err := os.Open(path)
+	in, err := vfs.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -150,11 +150,8 @@ func describe(ctx context.Context, path string) (*file, error) {
 		return nil, err
 	}
 	f := &file{path: path, size: info.Size(), sample: make([]byte, min(512, info.Size()))}
-	if _, err := io.ReadFull(in, f.sample); err != nil {
+	if _, err := in.ReadAt(f.sample, 0); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if _, err := in.Seek(0, io.SeekStart); err != nil {
-		return nil, err
 	}
 	content, blob := sha256.New(), sha1.New()
 	fmt.Fprintf(blob, "blob %d\x00", f.size)
@@ -343,7 +340,7 @@ const partsAtOnce = 4
 
 // upload uploads one file as a whole, or in parts if the hub gives their size.
 func (c *client) upload(ctx context.Context, f *file, to action) error {
-	in, err := os.Open(f.path)
+	in, err := vfs.Open(f.path)
 	if err != nil {
 		return err
 	}
@@ -454,7 +451,7 @@ func (c *client) commit(ctx context.Context, files []*file, result *Result) (str
 			}
 			continue
 		}
-		content, err := os.ReadFile(f.path)
+		content, err := vfs.ReadFile(f.path)
 		if err != nil {
 			return "", err
 		}

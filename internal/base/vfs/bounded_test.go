@@ -3,11 +3,14 @@ package vfs
 import (
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 func TestReadBounded(t *testing.T) {
@@ -48,5 +51,29 @@ func TestReadBounded(t *testing.T) {
 	}
 	if _, err := ReadBounded(path("missing"), 3); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
+	}
+}
+
+// TestOpen opens what is no regular file, from which reading might never end. No writer ever opens the
+// pipe.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	pipe, socket := filepath.Join(dir, "pipe"), filepath.Join(dir, "socket")
+	if err := syscall.Mkfifo(pipe, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for path, want := range map[string]string{pipe: "is a pipe; expected a regular file", socket: "is a socket", "/dev/zero": "is a device; expected a regular file"} {
+		f, err := Open(path)
+		if f != nil || fault.Of(err) != fault.Usage || !strings.Contains(err.Error(), path+" "+want) {
+			t.Errorf("%s: %v; expected %q", path, err, want)
+		}
+		if _, err := ReadFile(path); fault.Of(err) != fault.Damaged {
+			t.Errorf("%s, which gorbit wrote: %v; expected class %s", path, err, fault.Damaged)
+		}
 	}
 }

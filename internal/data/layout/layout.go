@@ -161,6 +161,9 @@ func Read(dir string) (*Description, error) {
 	case lacks(VariablesPrefix + ".index"):
 		return nil, fault.Damagedf("model %s: it has no %s.index, which holds its variables", dir, VariablesPrefix)
 	}
+	if err := variables(filepath.Join(dir, filepath.Dir(VariablesPrefix))); err != nil {
+		return nil, fmt.Errorf("model %s: %w", dir, err)
+	}
 	for _, name := range otherModels {
 		if !lacks(name) {
 			return nil, fmt.Errorf("model %s: it has a graph in %s and another in %s; remove the one not written by gorbit export", dir, ModelFile, name)
@@ -174,6 +177,22 @@ func Read(dir string) (*Description, error) {
 		return nil, fault.Damagedf("model %s: its vocabulary %s is missing", dir, vocab)
 	}
 	return d, nil
+}
+
+// variables checks that the files of a folder can be read: TensorFlow would wait for the writer of a pipe.
+func variables(folder string) error {
+	entries, err := vfs.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		f, err := vfs.Open(filepath.Join(folder, e.Name()))
+		if err != nil {
+			return err
+		}
+		f.Close()
+	}
+	return nil
 }
 
 func readDescription(path string) (*Description, error) {

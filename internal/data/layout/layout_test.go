@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -125,6 +126,12 @@ func TestRead(t *testing.T) {
 	put(ModelFile, nil)
 	expect("no variables/variables.index")
 	put(VariablesPrefix+".index", nil)
+	pipe := VariablesPrefix + ".data-00000-of-00001"
+	if err := syscall.Mkfifo(filepath.Join(dir, pipe), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	expect(pipe + " is a pipe; expected a regular file")
+	remove(pipe)
 	expect("its vocabulary assets/vocab.txt is missing")
 	put(VocabFile, []byte("[UNK]\n"))
 	if d, err := Read(dir); err != nil || d.MaxLength != 128 {

@@ -49,7 +49,7 @@ func OfUser() (Store, error) {
 
 // read returns all peaks. A damaged file has none: what it had can be measured again.
 func (s Store) read() ([]Peak, error) {
-	content, err := os.ReadFile(s.Path)
+	content, err := vfs.ReadFile(s.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
