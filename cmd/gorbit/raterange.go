@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/gorbit-ml/gorbit/internal/app/chart"
 	"github.com/gorbit-ml/gorbit/internal/app/tune"
@@ -124,7 +125,7 @@ func (t *tuning) trainRates(ctx context.Context, params string) (failed string, 
 	if err != nil {
 		return "", err
 	}
-	log, err := os.Create(filepath.Join(t.folder, rateRun+".log"))
+	log, err := os.OpenFile(filepath.Join(t.folder, rateRun+".log"), os.O_RDWR|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o666)
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -273,7 +274,7 @@ func (d *Driver) train(ctx context.Context, j Job, f *follower) (sentence string
 	if err := vfs.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return "", false, err
 	}
-	j.Log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o644)
+	j.Log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {
 		return "", false, err
 	}

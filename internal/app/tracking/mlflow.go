@@ -107,7 +107,7 @@ func (m *MLflow) writeState() error {
 		return err
 	}
 	path := filepath.Join(m.folder, StateFile)
-	return vfs.WriteFile(path, append(content, '\n'))
+	return vfs.ReplaceFile(path, append(content, '\n'))
 }
 
 func (m *MLflow) mine(s server) bool { return s.URL == m.URL && s.Experiment == m.Experiment }
