@@ -238,6 +238,30 @@ def test_methods_that_an_export_does_not_call(field, base, methods):
         )
 
 
+class Unweighted(keras.metrics.Metric):
+    """Does not look at the weights."""
+
+    def __init__(self) -> None:
+        super().__init__(name="size")
+        self.total = self.add_variable((), "zeros", name="total")
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, labels, outputs, sample_weight=None):
+        self.total.assign_add(ops.sum(ops.abs(outputs)))
+        self.count.assign_add(ops.cast(ops.shape(outputs)[0], "float32"))
+
+    def result(self):
+        return self.total / self.count
+
+
+def test_a_metric_that_counts_what_fills_a_batch():
+    message = refused(Model(network(), [X, Y], "mse", "y", [Unweighted()]))
+    assert message == (
+        "metric size counts examples of weight 0, which fill batches; expected an update_state() "
+        "that heeds its sample_weight"
+    )
+
+
 def excluding(**exclusions: list[str]) -> keras.optimizers.Optimizer:
     optimizer = keras.optimizers.AdamW(1e-2, weight_decay=0.5)
     optimizer.exclude_from_weight_decay(**exclusions)

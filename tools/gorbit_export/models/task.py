@@ -488,6 +488,7 @@ class ModelTask(task.Task):
                 concrete = getattr(module, function).get_concrete_function()
             rules.check_update(path, concrete, type(self.user.optimizer).__name__)
         self._try_parts(module)
+        self._check_weights(module)
 
     def _try_parts(self, module: Any) -> None:
         """Tries whether parts of a batch add up."""
@@ -558,6 +559,21 @@ class ModelTask(task.Task):
                 "each token, of which it may square each by itself; here it gets their sum, "
                 "which moves rows that a batch has several times otherwise"
             )
+
+    def _check_weights(self, module: Any) -> None:
+        """Refuses a metric that counts the examples of weight 0, which fill batches."""
+        batch, kept = self.example.batch(probe.COUNT), probe.COUNT // 2
+        weights = batch[self._weights.name].copy()
+        weights[kept:] = 0
+        filled = self._run(module, module.evaluate, {**batch, self._weights.name: weights})
+        few = self._run(module, module.evaluate, {name: v[:kept] for name, v in batch.items()})
+        for measured in self._measured:
+            for name in measured.variables:
+                if not np.allclose(filled[name], few[name], rtol=2e-2, equal_nan=True):
+                    raise Refusal(
+                        f"metric {measured.name} counts examples of weight 0, which fill batches; "
+                        "expected an update_state() that heeds its sample_weight"
+                    )
 
     def _check_constraints(self, module: Any) -> None:
         for path, rule in module.rules_by_path.items():
