@@ -246,6 +246,7 @@ func (a *attempt) begin(ctx context.Context) error {
 		if err := a.board.Open(a.folder, a.controller.Step(), p, a.on); err != nil {
 			return err
 		}
+		tellEvents(a.folder, a.controller.Step(), a.env.Log)
 	}
 	if a.kept, err = keepFiles(a.folder, a.board.Paths(), a.env.Log); err != nil {
 		return err

@@ -227,4 +227,8 @@ func TestFilesRemovedInTraining(t *testing.T) {
 			t.Errorf("%q is said %d times: %s", want, n, log.String())
 		}
 	}
+	p.Train.Steps = 12
+	if log := stopAt(t, p, run, 10); !strings.Contains(log, "there are no event files of the steps before") {
+		t.Errorf("continued without event files: %s", log)
+	}
 }

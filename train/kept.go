@@ -42,6 +42,14 @@ func keepFiles(folder string, events []string, log *slog.Logger) (keptFiles, err
 	return k, nil
 }
 
+// tellEvents says that the event files of the steps before are gone, if they are.
+func tellEvents(folder string, step int64, log *slog.Logger) {
+	files, err := vfs.ReadDir(filepath.Join(folder, runfolder.TrainEvents))
+	if err == nil && step > 0 && len(files) == 1 { // the one that has just been begun
+		log.Info("there are no event files of the steps before; TensorBoard lacks their points, which are in metrics.jsonl", "step", step)
+	}
+}
+
 // Sync implements synced: it makes files anew that are gone, and says so.
 func (k *keptFiles) Sync() error {
 	for _, path := range slices.Sorted(maps.Keys(k.contents)) {
