@@ -35,6 +35,9 @@ const (
 	JSON  Format = "json"  // an array of JSON objects: .json
 	NPZ   Format = "npz"   // arrays of numpy.savez, a row for each index: .npz
 
+	// TFRecord is records of tf.train.Example of other programs: .tfrecord, .tfrecords.
+	TFRecord Format = "tfrecord"
+
 	// PlainLines is one text per line, in the column TextField. It is the default for MaskedLM if no
 	// column is named.
 	PlainLines Format = "lines"
@@ -183,8 +186,8 @@ func (c *Config) validateInputs() error {
 			fail("the %s split has a file without a name", in.Split)
 		}
 	}
-	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, NPZ, PlainLines, CoNLL, Brown, SQuAD}, c.Format) {
-		fail("format is %q; expected tsv, csv, jsonl, json, npz, lines, conll, brown or squad", c.Format)
+	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, NPZ, TFRecord, PlainLines, CoNLL, Brown, SQuAD}, c.Format) {
+		fail("format is %q; expected tsv, csv, jsonl, json, npz, tfrecord, lines, conll, brown or squad", c.Format)
 	}
 	if c.Delimiter != 0 {
 		if _, err := table.ParseDelimiter(string(rune(c.Delimiter))); err != nil {

@@ -49,7 +49,7 @@ func (c *Config) formats() string {
 	case QuestionAnswering:
 		return "squad, jsonl or json"
 	}
-	return "tsv, csv, jsonl, json or npz"
+	return "tsv, csv, jsonl, json, npz or tfrecord"
 }
 
 // formatOfKind returns the format of a file whose name shows f. MaskedLM without columns has a text
@@ -87,7 +87,7 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 	case kind == Tokens && c.PairColumn != "":
 		fail("task %s has no pairs; leave out the pair column", c.Task)
 	case tagged && kind != Tokens, c.Format == PlainLines && kind != MaskedLM:
-		fail("format %s is not for task %s; expected tsv, csv, jsonl, json or npz", c.Format, c.taskName())
+		fail("format %s is not for task %s; expected tsv, csv, jsonl, json, npz or tfrecord", c.Format, c.taskName())
 	case kind == Tokens && (c.Format == CSV || c.Format == TSV):
 		fail("format is %s; expected conll, brown, jsonl or json for task %s", c.Format, c.Task)
 	case c.Format == Brown && (c.TextColumn != "" || c.LabelColumn != ""):

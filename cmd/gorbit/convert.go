@@ -117,7 +117,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]; task qa: 384 if not given")
 	f.IntVar(&c.DocStride, "doc-stride", 128, "task qa: tokens that neighbouring windows of a long context share")
-	f.StringVar(&v.format, "format", "auto", "format of the files: tsv (no quoting), csv, jsonl, json (an array of objects) or npz (NumPy's arrays), conll or brown for task tokens, lines for task mlm, squad for task qa; auto goes by the file name")
+	f.StringVar(&v.format, "format", "auto", "format of the files: tsv (no quoting), csv, jsonl, json (an array of objects), npz (NumPy's arrays) or tfrecord, conll or brown for task tokens, lines for task mlm, squad for task qa; auto goes by the file name")
 	f.StringVar(&v.delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&v.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")

@@ -39,6 +39,8 @@ const (
 	JSON  Format = "json"  // one array of JSON objects
 	NPZ   Format = "npz"   // arrays of numpy.savez, a row for each index of their first axes
 
+	TFRecord Format = "tfrecord" // records of tf.train.Example
+
 	Lines      Format = "lines"      // one text per line, in the only column TextField
 	Paragraphs Format = "paragraphs" // lines between empty lines as one text, in the only column TextField
 
@@ -52,7 +54,9 @@ const (
 const TextField = "text"
 
 // Objects reports whether the rows are JSON objects, each with names of its own.
-func (f Format) Objects() bool { return f == JSONL || f == JSON || f == SQuAD || f == NPZ }
+func (f Format) Objects() bool {
+	return f == JSONL || f == JSON || f == SQuAD || f == NPZ || f == TFRecord
+}
 
 // FormatOf returns the format that the name of a file shows, or "". A name may end in .gz or .zst
 // after that.
@@ -69,6 +73,8 @@ func FormatOf(path string) Format {
 		return JSON
 	case ".npz":
 		return NPZ
+	case ".tfrecord", ".tfrecords":
+		return TFRecord
 	}
 	return ""
 }
@@ -207,8 +213,8 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Format == NPZ && cfg.Delimiter == 0 {
-		if t.rows, err = newNPZRows(plain, path); err != nil {
+	if (cfg.Format == NPZ || cfg.Format == TFRecord) && cfg.Delimiter == 0 {
+		if t.rows, err = newBinaryRows(plain, path, cfg.Format); err != nil {
 			return nil, errors.Join(err, t.Close())
 		}
 		return t, nil
@@ -257,6 +263,14 @@ func New(r io.Reader, path string, cfg Config) (*Table, error) {
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
+}
+
+// newBinaryRows returns the rows of a format that is no text.
+func newBinaryRows(in io.Reader, path string, f Format) (rowReader, error) {
+	if f == NPZ {
+		return newNPZRows(in, path)
+	}
+	return newRecordRows(in, path)
 }
 
 // decompress returns the content of the file.
