@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // connections are those of a listener, up to a limit. Others wait in the system's queue.
@@ -58,6 +59,15 @@ func (c *connection) Read(to []byte) (int, error) {
 	return n, err
 }
 
+// Write implements net.Conn.
+func (c *connection) Write(from []byte) (int, error) {
+	n, err := c.Conn.Write(from)
+	if err != nil {
+		c.broken.Store(true)
+	}
+	return n, err
+}
+
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	defer c.ended()
@@ -82,15 +92,36 @@ func withConnection(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, c)
 }
 
+// askPause is how long the server waits before it asks a client that ended what it sends whether it is
+// there, and then before it looks whether it was.
+const askPause = time.Second
+
 // until returns the context of the answers of a request, which ends when the time is up or the client is
-// gone.
-func (s *Server) until(r *http.Request) (context.Context, context.CancelFunc) {
+// gone. Nothing may be written before it is cancelled.
+//
+// A client that is gone ends what it sends, too. What tells the two apart is that its system refuses what
+// the server writes, so that the server writes a response that says nothing, as often as it likes: 100.
+func (s *Server) until(w http.ResponseWriter, r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), s.Timeout)
 	c, known := r.Context().Value(connectionKey{}).(*connection)
+	asked := make(chan struct{})
 	stop := context.AfterFunc(r.Context(), func() {
-		if !known || c.broken.Load() {
-			cancel()
+		defer close(asked)
+		for pause := askPause; known && !c.broken.Load(); pause *= 2 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			if r.ProtoAtLeast(1, 1) { // an older client knows no such response
+				w.WriteHeader(http.StatusContinue)
+			}
 		}
+		cancel()
 	})
-	return ctx, func() { stop(); cancel() }
+	return ctx, func() {
+		if cancel(); !stop() {
+			<-asked
+		}
+	}
 }

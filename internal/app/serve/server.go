@@ -244,7 +244,9 @@ type logged struct {
 }
 
 func (l *logged) WriteHeader(status int) {
-	l.status = status
+	if status >= http.StatusOK {
+		l.status = status
+	}
 	l.ResponseWriter.WriteHeader(status)
 }
 
@@ -346,7 +348,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := s.until(r)
+	ctx, cancel := s.until(w, r)
 	defer cancel()
 	in, err := s.parse(ctx, m, f, data)
 	if err != nil {
