@@ -110,7 +110,7 @@ func (p *planFlags) make(cmd *cobra.Command, g *globals, base params.Params) err
 	if err != nil {
 		return err
 	}
-	by := forecast.Prober{Program: program, Args: []string{"--log-level", "warn"}, Steps: p.steps, EvalSteps: p.evals, Memory: int64(p.memory * (1 << 30))}
+	by := forecast.Prober{Program: program, Args: []string{"--log-level", "warn"}, Steps: p.steps, EvalSteps: p.evals, Memory: int64(p.memory * (1 << 30)), Dump: os.Stderr}
 	for _, op := range g.allowOps {
 		by.Args = append(by.Args, "--allow-op", op)
 	}

@@ -64,11 +64,15 @@ func TestProbe(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			by := by
-			by.Program, by.Memory = program(t, tt.script), tt.memory
+			var dump strings.Builder
+			by.Program, by.Memory, by.Dump = program(t, tt.script), tt.memory, &dump
 			seen, err := by.run(t.Context(), p)
 			var tooLarge *OutOfMemoryError
 			if errors.As(err, &tooLarge) != tt.tooLarge || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%v; expected %q, too large %v", err, tt.want, tt.tooLarge)
+			}
+			if crashed := strings.Contains(tt.want, "crashed"); crashed != strings.Contains(dump.String(), "std::bad_alloc") {
+				t.Errorf("the dump is %q", dump.String())
 			}
 			if err == nil && seen.checkpoint != 5 {
 				t.Errorf("a checkpoint of %d bytes; expected 5", seen.checkpoint)

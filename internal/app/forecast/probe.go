@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -31,6 +32,8 @@ type Prober struct {
 	EvalSteps int64
 	// Memory is the most memory that a training may have, in bytes; 0 is any.
 	Memory int64
+	// Dump gets all that a training printed which crashed.
+	Dump io.Writer
 }
 
 // overlapped is the number of steps that are made while a checkpoint is written.
@@ -157,8 +160,13 @@ func (p Prober) train(ctx context.Context, args ...string) error {
 	case err == nil:
 		return nil
 	}
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
-		return &OutOfMemoryError{"the system killed it, as it does when memory runs out"}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		if status.Signal() == syscall.SIGKILL {
+			return &OutOfMemoryError{"the system killed it, as it does when memory runs out"}
+		}
+		if _, err := p.Dump.Write(out.Bytes()); err != nil {
+			return err
+		}
 	}
 	last, _ := fault.Last(out.String())
 	if strings.Contains(last, "out of memory") || strings.Contains(out.String(), "std::bad_alloc") {
