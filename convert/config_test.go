@@ -30,7 +30,7 @@ func TestValidate(t *testing.T) {
 		{"split name", func(c *Config) { c.Inputs[0].Split = "a/b" }, `convert: split is "a/b"; expected a name of letters, digits and _`},
 		{"no split name", func(c *Config) { c.Inputs[0].Split = "" }, `convert: split is ""; expected a name of letters, digits and _`},
 		{"no path", func(c *Config) { c.Inputs[0].Path = "" }, "convert: the train split has a file without a name"},
-		{"format", func(c *Config) { c.Format = "xml" }, `convert: format is "xml"; expected tsv, csv, jsonl, json, lines, conll, brown or squad`},
+		{"format", func(c *Config) { c.Format = "xml" }, `convert: format is "xml"; expected tsv, csv, jsonl, json, npz, tfrecord, lines, conll, brown or squad`},
 		{"encoding", func(c *Config) { c.Charset = "utf-16" }, `convert: encoding is "utf-16"; expected utf-8, latin-1 or windows-1252`},
 		{"no vocabulary", func(c *Config) { c.Vocab = "" }, "convert: no vocabulary is given; expected a BERT vocab.txt with one token per line (--vocab)"},
 		{"tokenizer", func(c *Config) { c.Tokenizer = text.Config{MaxWordChars: -1} }, "text: MaxWordChars is -1; expected 0 or more"},
