@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -168,7 +167,7 @@ func (r *Run) Close() error {
 // VocabPath returns the path of the run's vocabulary file, or "" if it has none.
 func (r *Run) VocabPath() string {
 	path := filepath.Join(r.Folder, runfolder.Vocab)
-	if _, err := os.Stat(path); err != nil {
+	if !prepare.Exists(path) {
 		return ""
 	}
 	return path

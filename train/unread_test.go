@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/vfstest"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -135,6 +136,9 @@ func readers(t *testing.T) map[string]reader {
 		"list of a kept graph": {filepath.Join(run, runfolder.GraphFolder, runfolder.KeptFile), kept},
 		"kept graph":           {filepath.Join(run, runfolder.GraphFolder, "saved_model.pb"), kept},
 		"params":               {filepath.Join(run, runfolder.Params), func() (any, error) { return runfolder.ReadParams(run) }},
+		"whether there are params": {filepath.Join(run, runfolder.Params), func() (any, error) {
+			return prepare.Exists(filepath.Join(run, runfolder.Params)), nil // as a served version of a model is looked for
+		}},
 		"metrics": {filepath.Join(run, runfolder.Metrics), func() (any, error) {
 			l := runfolder.NewLog()
 			return l.Step, l.Follow(run)

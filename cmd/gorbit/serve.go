@@ -28,6 +28,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -255,9 +256,7 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 
 // isModel reports whether a folder has a served model.
 func isModel(folder string) bool {
-	path := vfs.Join(folder, layout.ModelFile)
-	_, err := vfs.Stat(path)
-	return err == nil
+	return prepare.Exists(vfs.Join(folder, layout.ModelFile))
 }
 
 // newestVersion returns the folder of the greatest version of a folder of versions, or else the folder

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/text"
@@ -125,10 +126,11 @@ func vocabOf(init string) (path string, binding bool) {
 	return "", false
 }
 
-// Exists reports whether there is a file or folder at a path, maybe in a bucket.
+// Exists reports whether there is a file or folder at a path, maybe in a bucket. What the machine cannot
+// look at now may be there.
 func Exists(path string) bool {
 	_, err := vfs.Stat(path)
-	return err == nil
+	return err == nil || fault.OfMachine(err)
 }
 
 // VocabSum returns the SHA-256 of a vocabulary file in hexadecimal, as in a manifest.
