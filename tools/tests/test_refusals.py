@@ -147,6 +147,19 @@ class Linear(tf.Module):
         return self.beside(self, x) @ self.factor
 
 
+class Unreached(keras.Model):
+    """Has a constrained layer whose result nothing needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = layers.Dense(3)
+        self.second = layers.Dense(3, kernel_constraint="unit_norm")
+
+    def call(self, x):
+        self.second(x)
+        return self.first(x)
+
+
 class Slim(Linear):
     """Gives one number for each example, as a column."""
 
@@ -268,6 +281,7 @@ IDS = [Feature("x", "int32", (None, 6)), CLASS]
             "layer integer_lookup is a IntegerLookup, which keeps a table; expected its numbers as "
             "a feature, as gorbit convert makes them by a schema: kind category, with categories",
         ),
+        (Unreached, {}, "the loss does not reach model/second/kernel, so that Keras leaves it as"),
         (lambda: stack(Table()), {}, "gradients takes a table or another resource from outside"),
         (lambda: with_policy("bfloat16"), {}, "layer sequential"),
         (lambda: with_policy("float64"), {}, "layer sequential"),

@@ -579,6 +579,11 @@ class ModelTask(task.Task):
         for path, rule in module.rules_by_path.items():
             if not isinstance(rule, optimizers.Constrained):
                 continue
+            if path in module.unreached:
+                raise Refusal(
+                    f"the loss does not reach {path}, so that Keras leaves it as it is and its "
+                    "constraint out; expected none"
+                )
             if getattr(module, rule.function).get_concrete_function().captured_inputs:
                 raise Refusal(
                     f"the constraint of {path} reads another variable or a table; expected a "
