@@ -176,8 +176,7 @@ func rowsOf(f form, body []byte, most int, fields fieldNames) ([]row, form, erro
 func (r *requestReader) request(field func(name string) error) error {
 	kind := r.kind()
 	if kind == '{' {
-		// Names in other cases are taken, as encoding/json does.
-		if err := r.object(func(name string) error { return field(strings.ToLower(name)) }); err != nil {
+		if err := r.object(field); err != nil {
 			return err
 		}
 	} else if _, err := r.value(); err != nil {
@@ -191,17 +190,17 @@ func (r *requestReader) request(field func(name string) error) error {
 	return nil
 }
 
-// answerField reads a field of a request of our own form.
+// answerField reads a field of a request of our own form. Upper and lower case are the same.
 func (r *requestReader) answerField(name string) (err error) {
-	switch name {
+	switch lower := strings.ToLower(name); lower {
 	case fieldText, fieldPair:
 		if r.only == nil {
 			r.only = make(map[string][]byte)
 		}
-		r.only[name], err = r.value()
+		r.only[lower], err = r.value()
 		return err
 	case "texts", "examples":
-		return r.take(name)
+		return r.take(lower)
 	}
 	return r.bad(fmt.Errorf("unknown field %q", words.Clip(name, 60)))
 }
@@ -226,6 +225,7 @@ func (r *requestReader) completeAnswer() error {
 // skipped.
 func (r *requestReader) servingField(name string) error {
 	predict := r.form == instances || r.form == inputs
+	name = strings.ToLower(name)
 	switch {
 	case name == "signature_name":
 		return r.checkSignature()
@@ -327,6 +327,8 @@ func (r *requestReader) columns() error {
 // kindName returns the name of a kind of JSON values, given their first character.
 func kindName(first byte) string {
 	switch first {
+	case '{':
+		return "object"
 	case '[':
 		return "array"
 	case '"':

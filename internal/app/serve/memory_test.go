@@ -332,3 +332,33 @@ func TestImagesWait(t *testing.T) {
 		}
 	})
 }
+
+// TestConnections holds that connections beyond the most wait until one of them ends.
+func TestConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := config()
+		c.MaxConnections = 1
+		s, err := New([]Model{texts(t, textModel{})}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := make(pipes, 2)
+		ctx, stop := context.WithCancel(t.Context())
+		var ended sync.WaitGroup
+		ended.Go(func() { s.Serve(ctx, on, Listen{StopTimeout: time.Minute}) })
+		first, server := net.Pipe()
+		on <- server
+		second, server := net.Pipe()
+		on <- server
+		if synctest.Wait(); len(on) != 1 {
+			t.Errorf("%d connections wait, expected one", len(on))
+		}
+		first.Close()
+		if synctest.Wait(); len(on) != 0 {
+			t.Error("the second connection waits although the first one has ended")
+		}
+		second.Close()
+		stop()
+		ended.Wait()
+	})
+}

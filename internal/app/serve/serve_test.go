@@ -165,6 +165,9 @@ func TestResponses(t *testing.T) {
 		{"words:predict", ``, 400, "not a JSON object as expected"},
 		{"words:predict", `[]`, 400, `not a JSON object as expected: it is a JSON array"}`},
 		{"words:predict", `{"signature_name": 5}`, 400, `expected: \"signature_name\" is a JSON number"}`},
+		{"words:predict", `{"signature_name": {}}`, 400, `expected: \"signature_name\" is a JSON object"}`},
+		{"words:answer", `{"Text": "a"}`, 200, `"answers":[{` + a + `}]`},
+		{"words:answer", `{"Instances": ["a"]}`, 400, `unknown field \"Instances\"`},
 		{"words:answer", `"text"`, 400, `or \"examples\": it is a JSON string"}`},
 		{"words:predict", `null`, 400, `\"instances\" is missing`},
 		{"words:predict", `{"instances": "a"}`, 400, `\"instances\" is \"a\"; expected a list`},
@@ -322,6 +325,8 @@ func TestBrokenBodies(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"--max-examples is 0":                      func(c *Config) { c.MaxExamples = 0 },
+		"--max-bodies is 5; expected 16777216":     func(c *Config) { c.MaxBodiesBytes = 5 },
+		"--max-connections is 0; expected 1":       func(c *Config) { c.MaxConnections = 0 },
 		"--queue is 1; expected 1024":              func(c *Config) { c.QueueExamples = 1 },
 		"a token of --token-file has 3 characters": func(c *Config) { c.Tokens = []string{"abc"} },
 		"--batch-delay is -1ns; expected":          func(c *Config) { c.BatchDelay = -1 },
