@@ -35,7 +35,8 @@ type Config struct {
 	// forever; 0 means no limit. A call may take Patience plus five times the longest call
 	// so far. Until a call has ended, the limit is ten times Patience. A call of several steps
 	// may take so many times as long. On a TPU, a call has Patience plus five times the longest
-	// call from the start, for any number of steps; the first ones include compiling.
+	// call from the start, for any number of steps. The first call of each program, which compiles
+	// it, may take ten times as long, and counts as a tenth of its time.
 	Patience time.Duration
 	// Log takes a line if a session with other servers is left behind, since a call of it, closing
 	// included, does not come back; nil is none.

@@ -11,6 +11,7 @@ import (
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/exec/tfsession"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
@@ -20,9 +21,10 @@ import (
 // of its features are fixed by Config.Axes, and Config.MoreAxes if there are several.
 type TPU struct {
 	*Model
-	program  sync.Mutex  // held while one runs
-	stop     func()      // ends the watch over the connection
-	evaluate []gathering // by shape
+	program  sync.Mutex         // held while one runs
+	compiled map[build.Ref]bool // the programs that have run, by their first output
+	stop     func()             // ends the watch over the connection
+	evaluate []gathering        // by shape
 	predict  gathering
 }
 
@@ -55,7 +57,7 @@ func NewTPU(ctx context.Context, export *graphs.Export, system *tpu.System, conf
 	if err != nil {
 		return nil, err
 	}
-	m := &TPU{Model: &Model{export: export, session: s, plan: p}, evaluate: make([]gathering, 1+len(p.TPU.More))}
+	m := &TPU{Model: &Model{export: export, session: s, plan: p}, compiled: make(map[build.Ref]bool), evaluate: make([]gathering, 1+len(p.TPU.More))}
 	watched, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
 	go l.watch(watched, system)
@@ -71,6 +73,22 @@ func NewTPU(ctx context.Context, export *graphs.Export, system *tpu.System, conf
 		return nil, fmt.Errorf("prepare %s: %w", export.Path, err)
 	}
 	return m, ctx.Err()
+}
+
+// compileTimes is how many times as long as other calls one may take that compiles its program.
+const compileTimes = 10
+
+// run runs the program with these outputs. Its first call compiles it. The caller holds m.program.
+func (m *TPU) run(ctx context.Context, feeds feedSet, fetches []build.Ref) ([]*tf.Tensor, error) {
+	times := 1
+	if !m.compiled[fetches[0]] {
+		times = compileTimes
+	}
+	out, err := m.session.runSteps(ctx, times, feeds, fetches)
+	if err == nil {
+		m.compiled[fetches[0]] = true
+	}
+	return out, err
 }
 
 // Close implements Strategy. It does not shut the system down.

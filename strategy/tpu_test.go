@@ -536,7 +536,7 @@ func TestTPUFaults(t *testing.T) {
 		lost, memory bool
 		want         string
 	}{
-		{"hang@2", true, false, "a call got no reply for"},
+		{"hang@2", true, false, "a call got no reply for 2s;"}, // not as long as the first, which compiles
 		{"forget@2", true, false, "is not found"},
 		{"fail@2", false, false, "fail"},
 		{"oom@2", false, true, "out of memory: training step: "},
@@ -566,6 +566,32 @@ func TestTPUFaults(t *testing.T) {
 				t.Errorf("the next step: %v, want a lost TPU", err)
 			}
 		})
+	}
+}
+
+// TestTPUCompiles makes the first call of each program with a TPU that takes longer for it, as a compiler
+// does, than a call may take.
+func TestTPUCompiles(t *testing.T) {
+	t.Parallel()
+	export, steps := replicaExport(t), fixedSteps(t, 1, 1)
+	system, _ := emulatedTPU(t, 1, "slow@1:3s")
+	m, err := NewTPU(t.Context(), export, system, Config{Replicas: 1, StepsPerCall: 1, Axes: tpuShape, Patience: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	start(t, m.Model, rand.New(rand.NewPCG(3, 5)))
+	for _, c := range []struct {
+		program string
+		call    func() error
+	}{
+		{"train", func() error { _, err := m.Steps(t.Context(), steps); return err }},
+		{"evaluate", func() error { _, err := m.Evaluate(t.Context(), steps[0].Batches[0]); return err }},
+	} {
+		m.session.patience, m.session.longest = 2*time.Second, time.Millisecond
+		if err := c.call(); err != nil {
+			t.Errorf("%s: %v", c.program, err)
+		}
 	}
 }
 

@@ -128,7 +128,7 @@ func (m *TPU) onCores(ctx context.Context, p *compose.TPUCall, batches [][]Featu
 	}
 	m.program.Lock()
 	// All cores' outputs are fetched, so that there is one program for any number of batches.
-	out, err := m.session.run(ctx, feeds, slices.Concat(p.Fetches...))
+	out, err := m.run(ctx, feeds, slices.Concat(p.Fetches...))
 	m.program.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", p.Name, err)

@@ -48,7 +48,7 @@ func (m *TPU) loop(ctx context.Context, p *compose.TPUTrain, steps []StepInput) 
 	}
 	m.program.Lock()
 	start := time.Now()
-	out, err := m.session.run(ctx, feeds, fetches)
+	out, err := m.run(ctx, feeds, fetches)
 	took := time.Since(start)
 	m.program.Unlock()
 	if err != nil {
