@@ -182,8 +182,12 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 		if info.IsDir() {
 			return fault.Usagef("convert: %s is a folder; expected a file", in.Path)
 		}
-		if _, err := cfg.formatOf(in.Path); err != nil {
+		format, err := cfg.formatOf(in.Path)
+		if err != nil {
 			return err
+		}
+		if cfg.NoHeader && table.Format(format).Objects() {
+			return fault.Usagef("convert: %s is %s, whose fields have names; leave out --no-header", in.Path, format)
 		}
 		c.progress.Total += info.Size()
 	}

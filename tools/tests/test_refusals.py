@@ -450,6 +450,8 @@ def test_check_says_what_is_wrong_and_writes_nothing(file, tmp_path, capsys):
     assert capsys.readouterr().err == (
         f"gorbit_export: {file}: SGD has use_ema=True; moving averages of variables are not kept\n"
     )
+    assert main(["check", str(file), "--weights", str(tmp_path / "lacking.weights.h5")]) != 0
+    assert "lacking.weights.h5: no such file" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["model.py"]
 
 

@@ -118,13 +118,15 @@ def _export(args: argparse.Namespace) -> None:
 def _check(args: argparse.Namespace) -> int:
     _prepare()
     from gorbit_export import export
-    from gorbit_export.models import rules, task
+    from gorbit_export.models import rules, task, weights
 
     user, arguments = _build(args)
     sentences = list(rules.broken(user))
     if not sentences:
         try:
             made = task.ModelTask(user, arguments)
+            if args.weights:
+                weights.load(user, args.weights)
             made.inspect(export.Export(made, made.optimizer))
         except Refusal as err:
             sentences = [" ".join(str(err).split())]
