@@ -1,12 +1,12 @@
-// Package cuda returns the GPUs of this machine and the versions of CUDA, with the CUDA functions
-// in TensorFlow's library. TensorFlow's C API does not return the names of GPUs.
+// Package cuda returns the GPUs of this machine that TensorFlow can use, and the versions of CUDA.
+// TensorFlow's C API does not return the names of GPUs, and counts them only in a session.
 //
-// TensorFlow's library for GPUs exports CUDA's functions, which load the driver and the runtime
-// library on their first call. The library for CPUs does not, so the package looks for the
-// functions at run time. The program must link TensorFlow's library. The package works with every
-// binding and imports none.
+// The GPUs are those of CUDA's driver, libcuda.so.1, if TensorFlow's library was built with CUDA.
+// TensorFlow's library for GPUs exports the functions of CUDA's runtime library, and loads that on the
+// first call of one. The package looks for all of them at run time, and works with every binding.
 package cuda
 
+// #cgo LDFLAGS: -ltensorflow -ltensorflow_framework
 // #cgo linux LDFLAGS: -ldl
 // #include "cuda.h"
 import "C"
@@ -52,7 +52,8 @@ func Query() Info {
 	return info
 }
 
-// Count returns the number of GPUs that CUDA finds. It is cheaper than Query.
+// Count returns the number of GPUs that CUDA finds. It is cheaper than Query, and on a machine without
+// a driver does not load TensorFlow's library.
 func Count() int { return int(C.gorbit_cuda_count()) }
 
 // version converts 12050 to "12.5".

@@ -1,14 +1,89 @@
 package cuda_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-
-	_ "github.com/wamuir/graft/tensorflow" // brings the library
 
 	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
+
+// child in the environment of the test's own program lets it print what the package says.
+const child = "GORBIT_CUDA_TEST_CHILD"
+
+// said is what the package says in a child. Count comes first: nothing has loaded TensorFlow's library.
+type said struct {
+	Count int
+	Info  cuda.Info
+	GPUs  []cuda.GPU
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(child) == "" {
+		os.Exit(m.Run())
+	}
+	s := said{Count: cuda.Count(), Info: cuda.Query()}
+	s.GPUs = s.Info.GPUs
+	if err := json.NewEncoder(os.Stdout).Encode(s); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// TestDriver counts the GPUs of a driver that is not real, with a TensorFlow that says that it was built
+// with CUDA, or that it was not. The program has not called TensorFlow before.
+func TestDriver(t *testing.T) {
+	driver := compile(t, "libcuda.so.1", `
+#include <stddef.h>
+#include <string.h>
+static int ready;
+int cuInit(unsigned flags) { ready = 1; return 0; }
+int cuDriverGetVersion(int* out) { *out = 12040; return 0; }
+int cuDeviceGetCount(int* out) { *out = 2; return ready ? 0 : 3; }
+int cuDeviceGet(int* out, int i) { *out = 40 + i; return 0; }
+int cuDeviceGetName(char* out, int size, int device) { strncpy(out, device == 40 ? "first" : "second", size); return 0; }
+int cuDeviceGetAttribute(int* out, int which, int device) { *out = which == 75 ? 9 : 0; return 0; }
+int cuDeviceTotalMem_v2(size_t* out, int device) { *out = (size_t)device << 30; return 0; }
+`)
+	gpus := []cuda.GPU{{Name: "first", Capability: "9.0", MemoryBytes: 40 << 30}, {Name: "second", Capability: "9.0", MemoryBytes: 41 << 30}}
+	for _, c := range []struct {
+		built string // what TensorFlow says
+		want  []cuda.GPU
+	}{{"1", gpus}, {"0", nil}} {
+		// The loader takes a function of a library in LD_PRELOAD before TensorFlow's own.
+		tensorflow := compile(t, "built.so", "int _ZN10tensorflow19IsGoogleCudaEnabledEv(void) { return "+c.built+"; }")
+		cmd := testkit.Command(t, os.Args[0])
+		cmd.Env = append(os.Environ(), child+"=1", "LD_PRELOAD="+tensorflow, "LD_LIBRARY_PATH="+filepath.Dir(driver))
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got said
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if n := len(c.want); got.Count != n || !slices.Equal(got.GPUs, c.want) || got.Info.Built != (n > 0) || (got.Info.Driver == "12.4") != (n > 0) {
+			t.Errorf("built with CUDA: %s: got %+v, want %v", c.built, got, c.want)
+		}
+	}
+}
+
+// compile compiles a shared library in a folder of its own.
+func compile(t *testing.T, name, source string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), name)
+	cmd := testkit.Command(t, "gcc", "-shared", "-fPIC", "-x", "c", "-o", out, "-")
+	cmd.Stdin = strings.NewReader(source)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return out
+}
 
 // The wheel says of itself whether it was built with CUDA.
 func TestBuiltIsWhatTheWheelSays(t *testing.T) {
