@@ -11,6 +11,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // Config configures a Controller.
@@ -195,7 +197,8 @@ type Watch struct {
 // EvaluateContinuously evaluates checkpoints that another process saves, always the newest. It ends
 // when no new one appears within w.Timeout, when w.LastStep was evaluated, or when an eval action
 // returns ErrStopTraining. It returns the last outputs, or ErrNoCheckpoint if there never was a
-// checkpoint.
+// checkpoint. If the machine cannot read checkpoints for a time, it says so and looks again; it returns
+// the error if that lasts until w.Timeout.
 func (c *Controller) EvaluateContinuously(ctx context.Context, w Watch) (Outputs, error) {
 	if err := c.need("evaluate continuously", c.cfg.Evaluator != nil, "evaluator"); err != nil {
 		return nil, err
@@ -235,26 +238,17 @@ func (c *Controller) awaitCheckpoint(ctx context.Context, last string, w Watch) 
 	if w.Timeout > 0 {
 		deadline = time.Now().Add(w.Timeout)
 	}
-	for said := false; ; {
-		path, err := c.cfg.Checkpoints.Latest(ctx)
-		if err != nil {
+	for said, unread := false, false; ; {
+		path, err := c.newer(ctx, last)
+		switch {
+		case err == nil && path != "":
+			return path, nil
+		case err != nil && !fault.OfMachine(err):
 			return "", asStop(ctx, err)
+		case err != nil && !unread:
+			c.logf("warning: cannot read checkpoints now; looking again every %v: %v", w.Poll, err)
 		}
-		if path != "" && path != last {
-			c.logf("restoring model from %s...", path)
-			restored, err := c.cfg.Checkpoints.Restore(ctx, path)
-			if err == nil {
-				err = c.adopt(restored, false)
-			}
-			if err == nil {
-				c.logf("restored model from %s.", path)
-				return path, nil
-			}
-			// The trainer may have deleted it because a newer one exists.
-			if !errors.Is(err, fs.ErrNotExist) {
-				return "", asStop(ctx, err)
-			}
-		}
+		unread = err != nil
 		if !said {
 			c.logf("waiting for a new checkpoint...")
 			said = true
@@ -263,6 +257,9 @@ func (c *Controller) awaitCheckpoint(ctx context.Context, last string, w Watch) 
 		if !deadline.IsZero() {
 			left := time.Until(deadline)
 			if left <= 0 {
+				if err != nil {
+					return "", err
+				}
 				return "", fmt.Errorf("%w appeared in %v", ErrNoCheckpoint, w.Timeout)
 			}
 			wait = min(wait, left)
@@ -275,6 +272,27 @@ func (c *Controller) awaitCheckpoint(ctx context.Context, last string, w Watch) 
 		case <-timer.C:
 		}
 	}
+}
+
+// newer restores the newest checkpoint and returns its path, or "" if that is the last one.
+func (c *Controller) newer(ctx context.Context, last string) (string, error) {
+	path, err := c.cfg.Checkpoints.Latest(ctx)
+	if err != nil || path == "" || path == last {
+		return "", err
+	}
+	c.logf("restoring model from %s...", path)
+	restored, err := c.cfg.Checkpoints.Restore(ctx, path)
+	if err == nil {
+		err = c.adopt(restored, false)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // the trainer may have deleted it because a newer one exists
+	}
+	if err != nil {
+		return "", err
+	}
+	c.logf("restored model from %s.", path)
+	return path, nil
 }
 
 // Save saves a checkpoint of the current step and waits until it is complete. It is for callers who

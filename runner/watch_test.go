@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ type growingDisk struct {
 	at      []time.Duration // checkpoint number i, of step 10(i+1), appears then
 	deleted map[string]bool
 	err     error
+	badFor  time.Duration // so long err is the answer; 0 means always
 	model   *int64
 }
 
@@ -26,10 +28,13 @@ func (d *growingDisk) Latest(context.Context) (string, error) {
 	for n < len(d.at) && time.Since(d.start) >= d.at[n] {
 		n++
 	}
-	if n == 0 {
+	if d.err != nil && (d.badFor == 0 || time.Since(d.start) < d.badFor) {
 		return "", d.err
 	}
-	return fmt.Sprintf("ckpt-%d", n*10), d.err
+	if n == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("ckpt-%d", n*10), nil
 }
 
 func (d *growingDisk) Restore(_ context.Context, path string) (Restored, error) {
@@ -78,6 +83,8 @@ func TestEvaluateContinuously(t *testing.T) {
 		{"a deleted one is passed over", growingDisk{at: []time.Duration{0, 10 * second}, deleted: map[string]bool{"ckpt-10": true}},
 			Watch{LastStep: 20}, nil, second, 0, "20", nil, 11 * second},
 		{"a disk that fails", growingDisk{err: fs.ErrPermission}, Watch{}, nil, second, 0, "", fs.ErrPermission, 0},
+		{"a disk that fails for a time", growingDisk{at: []time.Duration{0}, err: syscall.EIO, badFor: 3 * second}, Watch{Timeout: 5 * second}, nil, second, 0, "10", nil, 9 * second},
+		{"a disk that fails until the time-out", growingDisk{at: []time.Duration{0}, err: syscall.EIO}, Watch{Timeout: 5 * second}, nil, second, 0, "", syscall.EIO, 5 * second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -90,7 +97,8 @@ func TestEvaluateContinuously(t *testing.T) {
 					evaluated = append(evaluated, fmt.Sprint(model))
 					return Outputs{"loss": float64(model)}, nil
 				})
-				controller, err := NewController(Config{Evaluator: evaluate, Checkpoints: &disk, EvalActions: c.actions})
+				var said strings.Builder
+				controller, err := NewController(Config{Evaluator: evaluate, Checkpoints: &disk, EvalActions: c.actions, Out: &said})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,6 +116,9 @@ func TestEvaluateContinuously(t *testing.T) {
 				}
 				if len(evaluated) > 0 && fmt.Sprint(out["loss"]) != evaluated[len(evaluated)-1] {
 					t.Errorf("outputs are %v", out)
+				}
+				if got := strings.Count(said.String(), "cannot read checkpoints now"); disk.err == syscall.EIO && got != 1 {
+					t.Errorf("said %d times that checkpoints cannot be read; expected once:\n%s", got, said.String())
 				}
 				if got := time.Since(disk.start); got != c.elapsed {
 					t.Errorf("took %v, want %v", got, c.elapsed)

@@ -75,10 +75,15 @@ func BytesFeature(name string, values ...[]byte) Feature {
 type ExampleError struct {
 	Offset int    // byte of the record where parsing failed
 	Reason string // what is wrong there
+	// TooLarge says that the record may be an Example, whose features take more memory than is allowed.
+	TooLarge bool
 }
 
 // Error names the position in the record and the reason.
 func (e *ExampleError) Error() string {
+	if e.TooLarge {
+		return fmt.Sprintf("a tf.train.Example that is too large: at byte %d of the record: %s", e.Offset, e.Reason)
+	}
 	return fmt.Sprintf("not a tf.train.Example: at byte %d of the record: %s", e.Offset, e.Reason)
 }
 

@@ -159,7 +159,7 @@ func ParseSequenceExample(record []byte) (context []Feature, lists []FeatureList
 			return nil, nil, &ExampleError{Reason: fmt.Sprintf("step %d of the list %q has %v values, unlike the steps before it", l.Mixed, name, l.Kind)}
 		}
 		if most := maxDecoded(len(record)) / int(unsafe.Sizeof(Value{})); len(l.Ends) > most {
-			return nil, nil, &ExampleError{Reason: fmt.Sprintf("the list %q has %d steps; expected at most %d of a record of %d bytes", name, len(l.Ends), most, len(record))}
+			return nil, nil, &ExampleError{TooLarge: true, Reason: fmt.Sprintf("the list %q has %d steps; expected at most %d of a record of %d bytes", name, len(l.Ends), most, len(record))}
 		}
 		for i := range l.Ends {
 			one.Steps = append(one.Steps, l.Step(i))

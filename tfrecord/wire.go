@@ -55,7 +55,7 @@ func maxDecoded(record int) int { return freeDecoded + 2*record }
 // take counts the memory of what is to be decoded at pos.
 func (p *parser) take(pos, n int) error {
 	if p.left -= n; p.left < 0 {
-		return p.errorf(pos, "its features take more than %d bytes of memory when decoded; expected at most that of a record of %d bytes", maxDecoded(len(p.b)), len(p.b))
+		return &ExampleError{Offset: pos, TooLarge: true, Reason: fmt.Sprintf("its features take more than %d bytes of memory when decoded; expected at most that of a record of %d bytes", maxDecoded(len(p.b)), len(p.b))}
 	}
 	return nil
 }

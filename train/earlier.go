@@ -43,8 +43,7 @@ func readPast(folder string, contract *graphs.Contract) *past {
 	if before.params, err = params.Read(filepath.Join(folder, runfolder.Params)); err != nil {
 		return nil
 	}
-	var ok bool
-	if before.prefix, before.state, ok = runfolder.Newest(folder, contract.State); !ok {
+	if before.prefix, before.state, err = runfolder.Newest(folder, contract.State); err != nil || before.prefix == "" {
 		return nil
 	}
 	return before

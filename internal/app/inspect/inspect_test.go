@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -329,6 +331,18 @@ func TestDescribeRecords(t *testing.T) {
 	stop()
 	if _, err := DescribeRecords(ctx, Found{Kind: Records, Path: filepath.Join(records, "examples.tfrecord")}, 1); err == nil {
 		t.Error("a stopped reader has no error")
+	}
+}
+
+// TestLargeExample inspects an Example of one feature with more numbers than are decoded, which is not taken
+// for an event of TensorBoard.
+func TestLargeExample(t *testing.T) {
+	list := protowire.AppendBytes([]byte{1<<3 | 2}, make([]byte, 48<<20))
+	entry := protowire.AppendBytes([]byte{1<<3 | 2, 1, 'a', 2<<3 | 2}, protowire.AppendBytes([]byte{3<<3 | 2}, list))
+	example := protowire.AppendBytes([]byte{1<<3 | 2}, protowire.AppendBytes([]byte{1<<3 | 2}, entry))
+	large := write(t, filepath.Join(t.TempDir(), "large"), string(tfrecord.AppendRecord(nil, example)))
+	if r, err := DescribeRecords(t.Context(), Found{Kind: Records, Path: large}, 1); !errors.Is(err, fault.Damaged) || !strings.Contains(err.Error(), "memory when decoded") || r.Sets[0].NotExamples != 0 {
+		t.Errorf("an Example with too many numbers: %+v, %v", r, err)
 	}
 }
 

@@ -245,6 +245,9 @@ func (s *RecordSet) readFile(ctx context.Context, path string, examples int, d *
 		}
 		s.Records++
 		features, lists, err := tfrecord.ParseSequenceExample(record)
+		if of := (*tfrecord.ExampleError)(nil); errors.As(err, &of) && of.TooLarge {
+			return fmt.Errorf("%s: record %d: %w", path, number, err)
+		}
 		// The events of TensorBoard parse, with fields that are no features.
 		if err != nil || len(features)+len(lists) == 0 && len(record) > emptyExample {
 			s.NotExamples++

@@ -204,7 +204,7 @@ func (f *Preflight) RunMeaning(folder string) {
 		return
 	}
 	there, here := Meaning{was, f.params.Data.Features}, Meaning{f.records.Manifest, f.params.Data.Features}
-	if _, state, ok := runfolder.Newest(folder, f.contract.State); ok && was != nil && here.Manifest != nil {
+	if prefix, state, err := runfolder.Newest(folder, f.contract.State); err == nil && prefix != "" && was != nil && here.Manifest != nil {
 		saved := loop.NamesIn(state)
 		if saved == NamesOf(here.Manifest, here.features, f.contract) && saved != NamesOf(was, there.features, f.contract) {
 			f.log.Warn("the run's data.json has other labels, categories or settings of the tokenizer than the run was trained with; those of the data are right", "run", folder, "data", f.records.Dir)

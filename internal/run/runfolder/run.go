@@ -106,7 +106,11 @@ func (r *Run) Refresh(now time.Time) error {
 	}
 	r.Processes, r.Problems = processes, damaged
 	r.Seconds, r.PeakMemoryMiB, r.Best = 0, 0, Best{}
-	r.tellState(readSaved(r.Folder))
+	saved, err := readSaved(r.Folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a training process may have deleted it since
+		r.problem(fmt.Sprintf("cannot read the newest checkpoint: %v", err))
+	}
+	r.tellState(saved)
 	if err := r.Log.Follow(r.Folder); err != nil {
 		return err
 	}

@@ -7,11 +7,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/vfstest"
 )
 
 // fill writes files into a folder.
@@ -101,6 +105,23 @@ func TestRead(t *testing.T) {
 	if _, err := Read(file, false, time.Now()); !errors.As(err, new(*NotRunError)) {
 		t.Errorf("a file: %v; expected a NotRunError", err)
 	}
+}
+
+// TestReadUnread reads a run whose newest checkpoint the disk cannot read now.
+func TestReadUnread(t *testing.T) {
+	dir := t.TempDir()
+	index := filepath.Join(dir, Checkpoints, "ckpt-30.index")
+	fill(t, dir, map[string]string{Params: written, Metrics: metrics, Journal: start + end, filepath.Join(Checkpoints, "ckpt-30.index"): ""})
+	defer vfs.Mount(index, &vfstest.Unread{WorkFS: vfs.OS{}, From: 1, Times: math.MaxInt, Err: syscall.EIO})()
+	synctest.Test(t, func(t *testing.T) { // the pauses between tries take no time
+		r, err := Read(dir, false, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := strings.Join(r.Problems, "\n"); !strings.Contains(all, index) || !strings.Contains(all, syscall.EIO.Error()) {
+			t.Errorf("problems are %q; expected %s and %q", all, index, syscall.EIO)
+		}
+	})
 }
 
 // TestRunning looks at a run while a process trains it, and after that process was killed.

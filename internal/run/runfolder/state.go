@@ -30,31 +30,39 @@ type saved struct {
 }
 
 // Newest returns the prefix of the newest checkpoint of a run and the run's state in it, which is in
-// the given variable, or in checkpoint.StateVariable if the name is "". It returns false if there is
-// none that can be read, or one that another program wrote.
-func Newest(folder, variable string) (prefix string, state runner.RunState, ok bool) {
+// the given variable, or in checkpoint.StateVariable if the name is "". The prefix is "" if there is none,
+// or one that another program wrote.
+func Newest(folder, variable string) (prefix string, state runner.RunState, err error) {
 	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(folder, Checkpoints), State: variable, ReadOnly: true})
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", state, nil
+	}
 	if err != nil {
-		return "", state, false
+		return "", state, err
 	}
 	defer manager.Close()
 	newest, err := manager.Latest()
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return "", state, nil
+	}
 	if err != nil {
-		return "", state, false
+		return "", state, err
 	}
 	raw, err := manager.State(newest)
 	if err != nil || raw == nil {
-		return "", state, false
+		return "", state, err
 	}
-	state, err = runner.ParseRunState(raw)
-	return newest.Prefix, state, err == nil
+	if state, err = runner.ParseRunState(raw); err != nil {
+		return "", state, fmt.Errorf("checkpoint %s: %w", newest.Prefix, err)
+	}
+	return newest.Prefix, state, nil
 }
 
-// readSaved reads the state in the newest checkpoint of a run; nil if there is none that can be read.
-func readSaved(folder string) *saved {
-	_, state, ok := Newest(folder, "")
-	if !ok {
-		return nil
+// readSaved reads the state in the newest checkpoint of a run; nil if there is none.
+func readSaved(folder string) (*saved, error) {
+	prefix, state, err := Newest(folder, "")
+	if err != nil || prefix == "" {
+		return nil, err
 	}
 	s := &saved{step: state.Step}
 	var trainer runner.TrainerState
@@ -66,7 +74,7 @@ func readSaved(folder string) *saved {
 	}
 	s.done = s.steps > 0 && state.Complete(s.steps, state.Evaluated != nil)
 	_ = json.Unmarshal(state.Persistent["best"], &s.best) // a run without one has none
-	return s
+	return s, nil
 }
 
 // tellState sets the state of a run, and why it is that.
