@@ -38,7 +38,7 @@ type GPU struct {
 // Query returns what CUDA says about this machine. If there is no CUDA or no driver, the fields are
 // empty.
 func Query() Info {
-	info := Info{Built: bool(C.gorbit_cuda_built())}
+	info := Info{Built: Built()}
 	info.Runtime = version(int(C.gorbit_cuda_runtime()))
 	info.Driver = version(int(C.gorbit_cuda_driver()))
 	for i := range Count() {
@@ -51,6 +51,9 @@ func Query() Info {
 	}
 	return info
 }
+
+// Built says whether TensorFlow's library is one for GPUs.
+func Built() bool { return bool(C.gorbit_cuda_built()) }
 
 // Count returns the number of GPUs that CUDA finds. It is cheaper than Query, and on a machine without
 // a driver does not load TensorFlow's library.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 	"github.com/gorbit-ml/gorbit/internal/run/groups"
@@ -130,6 +131,14 @@ func strategyOf(p params.Params, c *graphs.Contract, functions strategy.Function
 	return config, err
 }
 
+// noGPU says why no GPU is counted.
+func noGPU() string {
+	if !cuda.Built() {
+		return "this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu"
+	}
+	return "this machine has no GPU that TensorFlow can use; see gorbit devices"
+}
+
 // OpenLocal composes the graph for devices of this process.
 func OpenLocal(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
 	config, err := strategyOf(p, export.Contract, functions)
@@ -147,7 +156,7 @@ func OpenLocal(ctx context.Context, p params.Params, export *graphs.Export, func
 			asked.Count = on.Count
 		}
 		if on = asked; on.Count == 0 {
-			return nil, params.Errorf("strategy.devices", "is %s, but this machine has no GPU that TensorFlow can use; see gorbit devices", p.Strategy.Devices)
+			return nil, params.Errorf("strategy.devices", "is %s, but %s", p.Strategy.Devices, noGPU())
 		}
 		device = on.Names()[0]
 	} else if kind == devices.Mirrored && on.Count < 2 {

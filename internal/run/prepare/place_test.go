@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
+	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tpu"
@@ -113,3 +115,18 @@ func TestStartTPUWaits(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// TestNoGPU wants to hear whether it is TensorFlow that cannot use a GPU, or the machine that has none.
+func TestNoGPU(t *testing.T) {
+	if cuda.Count() > 0 {
+		t.Skip("there are GPUs")
+	}
+	want := "params: strategy.devices is gpu, but this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu"
+	if cuda.Built() {
+		want = "params: strategy.devices is gpu, but this machine has no GPU that TensorFlow can use; see gorbit devices"
+	}
+	p := params.Params{Strategy: params.Strategy{Devices: "gpu"}}
+	if _, err := prepare.OpenLocal(t.Context(), p, &graphs.Export{}, strategy.FunctionsEvaluate); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
