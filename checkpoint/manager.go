@@ -242,6 +242,9 @@ func (m *Manager) recover() error {
 			if failure == nil {
 				failure = b.Verify(context.Background())
 			}
+			if unread(failure) {
+				return failure // it may be whole
+			}
 			if failure != nil {
 				err = remove(f.Name())
 				break

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/vfstest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -337,6 +339,25 @@ func TestManagerLeftovers(t *testing.T) {
 	}
 	if r, err := m.Restore(background, nil); err != nil || r.Step != 7 {
 		t.Errorf("restored %+v, error %v", r, err)
+	}
+}
+
+// TestUnreadLeftover opens a folder in which a killed save left a whole checkpoint that cannot be read now.
+func TestUnreadLeftover(t *testing.T) {
+	dir := t.TempDir()
+	m := openTest(t, ManagerConfig{Dir: dir})
+	save(t, m, 7, 8)
+	m.Close()
+	if err := os.Rename(IndexPath(m.prefix(8)), IndexPath(m.tempPrefix(8))); err != nil {
+		t.Fatal(err)
+	}
+	unmount := vfs.Mount(DataPath(m.prefix(8), 0, 1), &vfstest.Unread{WorkFS: vfs.OS{}, From: 1, Times: math.MaxInt, Err: syscall.EMFILE})
+	if _, err := OpenManager(ManagerConfig{Dir: dir}); !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("error %v; expected %v", err, syscall.EMFILE)
+	}
+	unmount()
+	if got := stepsOf(t, openTest(t, ManagerConfig{Dir: dir})); !slices.Equal(got, []int64{7, 8}) {
+		t.Errorf("checkpoints are %v; expected 7 and 8", got)
 	}
 }
 
