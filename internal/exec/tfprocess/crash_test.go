@@ -1,6 +1,7 @@
 package tfprocess
 
 import (
+	"math"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -24,7 +25,7 @@ var crashes = map[string]struct {
 	says   string
 }{
 	"panic of a goroutine": {func() { go panic("of a goroutine"); time.Sleep(time.Hour) }, syscall.SIGABRT, "panic: of a goroutine\n"},
-	"fatal error of Go":    {func() { debug.SetMaxStack(1 << 20); deeper(0) }, syscall.SIGABRT, "fatal error: stack overflow\n"},
+	"fatal error of Go":    {func() { debug.SetMaxStack(1 << 20); panic(deeper(0)) }, syscall.SIGABRT, "fatal error: stack overflow\n"},
 	"in C":                 {func() { new(tf.Operation).Name() }, syscall.SIGSEGV, "TF_OperationName"},
 	"in TensorFlow's":      {abortInTensorFlow, syscall.SIGABRT, "Check failed: "},
 	"sent":                 {func() { send(syscall.SIGSEGV) }, syscall.SIGSEGV, ""},
@@ -32,7 +33,12 @@ var crashes = map[string]struct {
 	"recovered":            {func() { defer func() { _ = recover() }(); **new(*int) = 1 }, 0, ""},
 }
 
-func deeper(n int) int { return deeper(n+1) + 1 }
+func deeper(n int) int {
+	if n == math.MaxInt {
+		return 0 // never
+	}
+	return deeper(n+1) + 1
+}
 
 func send(s syscall.Signal) {
 	_ = syscall.Kill(os.Getpid(), s)
