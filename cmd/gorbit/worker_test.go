@@ -11,29 +11,17 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
-// library compiles a shared library in a folder of its own and returns its path.
-func library(t *testing.T, name, source string) string {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), name)
-	cc := testkit.Command(t, "cc", "-x", "c", "-shared", "-fPIC", "-o", out, "-", "-ldl")
-	cc.Stdin = strings.NewReader(source)
-	if text, err := cc.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	return out
-}
-
 // preload compiles a library and returns the setting of the environment that makes a program load
 // it before its own libraries.
 func preload(t *testing.T, source string) string {
 	t.Helper()
-	return "LD_PRELOAD=" + library(t, "preload.so", source)
+	return "LD_PRELOAD=" + testkit.Library(t, "preload.so", source)
 }
 
 // TestWorkerTakesGPUs starts workers without --devices: without GPUs, and with a driver that reports two
 // and a TensorFlow that says that it was built with CUDA.
 func TestWorkerTakesGPUs(t *testing.T) {
-	driver := library(t, "libcuda.so.1", "int cuInit(unsigned flags) { return 0; }\nint cuDeviceGetCount(int *n) { *n = 2; return 0; }\n")
+	driver := testkit.Library(t, "libcuda.so.1", "int cuInit(unsigned flags) { return 0; }\nint cuDeviceGetCount(int *n) { *n = 2; return 0; }\n")
 	built := preload(t, "int _ZN10tensorflow19IsGoogleCudaEnabledEv(void) { return 1; }\n")
 	for with, environment := range map[string][]string{
 		"cpu:1": {"CUDA_VISIBLE_DEVICES=-1"},

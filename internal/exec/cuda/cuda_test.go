@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // TestDriver counts the GPUs of a driver that is not real, with a TensorFlow that says that it was built
 // with CUDA, or that it was not. The program has not called TensorFlow before.
 func TestDriver(t *testing.T) {
-	driver := compile(t, "libcuda.so.1", `
+	driver := testkit.Library(t, "libcuda.so.1", `
 #include <stddef.h>
 #include <string.h>
 static int ready;
@@ -56,7 +56,7 @@ int cuDeviceTotalMem_v2(size_t* out, int device) { *out = (size_t)device << 30; 
 		want  []cuda.GPU
 	}{{"1", gpus}, {"0", nil}} {
 		// The loader takes a function of a library in LD_PRELOAD before TensorFlow's own.
-		tensorflow := compile(t, "built.so", "int _ZN10tensorflow19IsGoogleCudaEnabledEv(void) { return "+c.built+"; }")
+		tensorflow := testkit.Library(t, "built.so", "int _ZN10tensorflow19IsGoogleCudaEnabledEv(void) { return "+c.built+"; }")
 		cmd := testkit.Command(t, os.Args[0])
 		cmd.Env = append(os.Environ(), child+"=1", "LD_PRELOAD="+tensorflow, "LD_LIBRARY_PATH="+filepath.Dir(driver))
 		out, err := cmd.Output()
@@ -71,18 +71,6 @@ int cuDeviceTotalMem_v2(size_t* out, int device) { *out = (size_t)device << 30; 
 			t.Errorf("built with CUDA: %s: got %+v, want %v", c.built, got, c.want)
 		}
 	}
-}
-
-// compile compiles a shared library in a folder of its own.
-func compile(t *testing.T, name, source string) string {
-	t.Helper()
-	out := filepath.Join(t.TempDir(), name)
-	cmd := testkit.Command(t, "gcc", "-shared", "-fPIC", "-x", "c", "-o", out, "-")
-	cmd.Stdin = strings.NewReader(source)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	return out
 }
 
 // The wheel says of itself whether it was built with CUDA.

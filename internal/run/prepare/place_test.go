@@ -119,7 +119,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 // TestNoGPU wants to hear whether it is TensorFlow that cannot use a GPU, or the machine that has none.
 func TestNoGPU(t *testing.T) {
 	if cuda.Count() > 0 {
-		t.Skip("there are GPUs")
+		t.Skip("this machine has GPUs, and the test is of one that has none")
 	}
 	want := "params: strategy.devices is gpu, but this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu"
 	if cuda.Built() {
