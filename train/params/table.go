@@ -377,7 +377,7 @@ var table = []Param{
 			"not answer, until it is there again; otherwise the run ends"},
 	{Name: "strategy.tpu_timeout", Default: tpu.DefaultStartTimeout, Change: Outside, On: OnlyTPU, Read: true,
 		Flag:    Flag{"tpu-timeout", CloudTPU, "", "how long the TPU may take to start, and to answer in a call"},
-		Meaning: "how long the TPU may take to start, and to answer in a step: 1s to 1h"},
+		Meaning: "how long the TPU may take to start, and to answer in a step: 1s to 1h. The first call of a program, which compiles it, may take ten times as long"},
 	{Name: "runtime.device", Change: Outside, On: NoTPU, Read: true,
 		Meaning: "a TensorFlow device such as `/device:GPU:0`; \"\" lets TensorFlow choose"},
 	{Name: "runtime.intra_op_threads", check: within(0, devices.MostThreads, "0 (by the cores) to 4096"), Change: Outside, On: NoTPU, Read: true,
