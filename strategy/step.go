@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -290,15 +291,25 @@ func rowsOf(p *compose.Train, contract *graphs.Contract, in fed) map[string]rowS
 }
 
 // microSeed returns the seed of a step's micro-batch i. Micro-batch 0 has the step's own seed; the
-// others are derived from it and i with SplitMix64.
+// first number of the others is that plus i times an odd constant modulo 2^31, so that all differ.
+//
+// Both numbers have at most 31 bits, because XLA cuts them to 32, and would draw others from longer
+// ones than TensorFlow's kernels do. A step's own number that is longer is mixed to 31 bits.
 func microSeed(seed [2]int64, i int) [2]int64 {
-	if i == 0 {
-		return seed
+	const odd = 0x9e3779b1
+	first := uint32(short(seed[0])) + uint32(i)*odd
+	return [2]int64{int64(first & math.MaxInt32), short(seed[1])}
+}
+
+// short returns a number from 0 to 2^31-1 itself, and mixes any other to one of them by SplitMix64.
+func short(n int64) int64 {
+	if n >= 0 && n <= math.MaxInt32 {
+		return n
 	}
-	x := uint64(seed[0]) + uint64(i)*0x9e3779b97f4a7c15
+	x := uint64(n) + 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return [2]int64{int64(x ^ x>>31), seed[1]}
+	return int64((x ^ x>>31) >> 33)
 }
 
 // add adds the sums of all replicas. Tensors holds them replica by replica, each in the order of

@@ -68,6 +68,14 @@ func TestXLA(t *testing.T) {
 	makeAll(t, looped, in, 3)
 	sameBits(t, looped, xla)
 
+	// Dropout draws the same numbers for every micro-batch, whatever the run's seed.
+	scalars["hidden_dropout"], scalars["attention_dropout"], scalars["classifier_dropout"] = 0.3, 0.3, 0.3
+	for _, seed := range []int64{3, 5 << 40, -7} {
+		compare(t, xla, plain, func(m *Model) (*Result, error) {
+			return stepOf(ctx, m, micro(t, batch, 4), [2]int64{seed, 9}, scalars)
+		})
+	}
+
 	whole := micro(t, batch, 1)[0]
 	for _, call := range []func(*Model) (map[string][]float64, error){
 		func(m *Model) (map[string][]float64, error) { return m.Evaluate(ctx, whole) },
