@@ -10,6 +10,9 @@ count of steps.
     step_N    one step on N replicas
     branch_N  one step that updates only if the loss is finite
     loop_N    a loop of steps, whose number is fed
+
+tpu/testdata/configure.pb, which is written too, is the call by which initialize_tpu_system
+configures a TPU.
 """
 
 from __future__ import annotations
@@ -18,17 +21,21 @@ import os
 import pathlib
 import sys
 from collections.abc import Sequence
+from typing import Any
+from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.distribute import tpu_util
-from tensorflow.python.tpu import device_assignment, topology, training_loop
+from tensorflow.python.eager import context
+from tensorflow.python.tpu import device_assignment, topology, tpu, tpu_strategy_util, training_loop
 from tensorflow.python.tpu.ops import tpu_ops
 
 TASK = "/job:worker/replica:0/task:0/device:"
 FOLDER = "strategy/internal/compose/testdata/tpu"
+CONFIGURE = "tpu/testdata/configure.pb"
 v1 = tf.compat.v1
 
 
@@ -59,8 +66,8 @@ class Mirrored:
 
     def handle(self) -> tf.Tensor:
         """Returns the handle of the replica whose program is traced."""
-        context = tpu_util.enclosing_tpu_context()
-        return context.get_replicated_var_handle(self.name, self.name, self.handles, True)
+        enclosing = tpu_util.enclosing_tpu_context()
+        return enclosing.get_replicated_var_handle(self.name, self.name, self.handles, True)
 
 
 @tf.function(autograph=False)
@@ -130,6 +137,36 @@ def build(kind: str, replicas: int) -> v1.GraphDef:
         return graph.as_graph_def()
 
 
+class Resolver(tf.distribute.cluster_resolver.SimpleClusterResolver):
+    """What initialize_tpu_system asks of a TPUClusterResolver, of a TPU that is not there."""
+
+    tpu_hardware_feature = None
+    _tpu = "golden"
+
+    def get_job_name(self) -> str:
+        """The job that has the TPU."""
+        return "worker"
+
+
+def configure() -> v1.GraphDef:
+    """Returns the graph of a session that configures a TPU as initialize_tpu_system does."""
+    given: dict[str, Any] = {}
+
+    def initialize(job: str, **options: Any) -> None:
+        given.update(options)
+        raise InterruptedError
+
+    with mock.patch.object(tpu, "initialize_system", initialize):
+        try:
+            cluster = tf.train.ClusterSpec({"worker": ["127.0.0.1:1"]})
+            tpu_strategy_util.initialize_tpu_system_impl(Resolver(cluster), Resolver)
+        except InterruptedError:
+            pass
+    with tf.Graph().as_default() as graph:
+        tpu.initialize_system(job="worker", **given)
+        return graph.as_graph_def()
+
+
 def main(argv: list[str]) -> int:
     """Writes all graphs."""
     v1.disable_v2_behavior()
@@ -140,6 +177,9 @@ def main(argv: list[str]) -> int:
         for replicas in (2, 8):
             content = build(kind, replicas).SerializeToString(deterministic=True)
             (folder / f"{kind}_{replicas}.pb").write_bytes(content)
+    with context.eager_mode():
+        configured = configure().SerializeToString(deterministic=True)
+    pathlib.Path(CONFIGURE).write_bytes(configured)
     return 0
 
 

@@ -205,7 +205,7 @@ func (s *System) open(cluster Cluster, named bool) error {
 }
 
 func (s *System) configure(ctx context.Context) ([]byte, error) {
-	op, err := s.graph.AddOperation(tf.OpSpec{Type: "ConfigureDistributedTPU", Name: "configure", Device: s.device()})
+	op, err := s.graph.AddOperation(configureOp(s.device()))
 	if err != nil {
 		return nil, err
 	}
@@ -218,6 +218,17 @@ func (s *System) configure(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("ConfigureDistributedTPU answers a %T; expected a string", out[0].Value())
 	}
 	return []byte(topology), nil
+}
+
+// configureOp is the operation that configures a TPU, with the options of TensorFlow 2's
+// initialize_tpu_system: a program that does not compile, and a call that is cancelled, leave the
+// chips open. Without them the chips are closed, and the TPU must be started again.
+func configureOp(device string) tf.OpSpec {
+	const keepOpen = 2 // TPUCancellationClosesChips; 0 is what the server was started with, 1 closes them
+	return tf.OpSpec{Type: "ConfigureDistributedTPU", Name: "configure", Device: device, Attrs: map[string]any{
+		"compilation_failure_closes_chips": false,
+		"tpu_cancellation_closes_chips":    int64(keepOpen),
+	}}
 }
 
 // close ends the session.

@@ -1,12 +1,46 @@
 package tpu
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	tf "github.com/wamuir/graft/tensorflow"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	"google.golang.org/protobuf/proto"
 )
+
+// The golden is the call of TensorFlow's initialize_tpu_system (tools/tpu_goldens.py).
+func TestConfigureIsTensorFlows(t *testing.T) {
+	content, err := os.ReadFile("testdata/configure.pb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got gpb.GraphDef
+	if err := proto.Unmarshal(content, &want); err != nil {
+		t.Fatal(err)
+	}
+	g := tf.NewGraph()
+	if _, err := g.AddOperation(configureOp("/job:worker/device:TPU_SYSTEM:0")); err != nil {
+		t.Fatal(err)
+	}
+	var written bytes.Buffer
+	if _, err := g.WriteTo(&written); err != nil {
+		t.Fatal(err)
+	}
+	if err := proto.Unmarshal(written.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	node := got.GetNode()[0]
+	node.Name = want.GetNode()[0].GetName()
+	if !proto.Equal(node, want.GetNode()[0]) {
+		t.Errorf("got %v\nwant %v", node, want.GetNode()[0])
+	}
+}
 
 func TestTPUAmong(t *testing.T) {
 	host := func(job string, task, cores int) []string {

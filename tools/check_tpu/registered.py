@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tensorflow.core.framework import graph_pb2, types_pb2
 
 _ACCESS = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
+_CANCELLATION = "tpu_cancellation_closes_chips"
 _HANDLES = ("VarHandleOp", "_VarHandlesOp")
 
 
@@ -56,9 +57,12 @@ def complaints(graphs: Sequence[graph_pb2.GraphDef], replicas: int) -> list[str]
 
 def unconfigured(graphs: Sequence[graph_pb2.GraphDef]) -> list[str]:
     """Returns what is wrong with the graphs of the call that configures a TPU."""
-    ops = {node.op for graph in graphs for node in graph.node}
-    wanted = ("_ConfigureDistributedTPU", "_InitializeHostForDistributedTPU")
-    return [f"no {op}: the passes did not run; expected one" for op in wanted if op not in ops]
+    nodes = {node.op: node for graph in graphs for node in graph.node}
+    wanted = ("_ConfigureDistributedTPU", host := "_InitializeHostForDistributedTPU")
+    out = [f"no {op}: the passes did not run; expected one" for op in wanted if op not in nodes]
+    if host in nodes and nodes[host].attr[_CANCELLATION].i != 2:
+        out.append(f"{host}: {_CANCELLATION} is {nodes[host].attr[_CANCELLATION].i}; expected 2")
+    return out
 
 
 def unassigned(graphs: Sequence[graph_pb2.GraphDef]) -> list[str]:
