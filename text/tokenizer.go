@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/internal/data/trie"
 )
 
 // Accents says whether accents are stripped.
@@ -66,7 +68,8 @@ func (c Config) stripAccents() bool {
 // use.
 type Tokenizer struct {
 	vocab    *Vocab
-	trie     trie
+	trie     trie.Trie
+	inner    int32 // the node of tokens that continue a word
 	classes  *classes
 	ascii    [256]byte  // for each byte one of the codes below, or the lowered letter
 	single   [128]int32 // the ids of the ASCII punctuation marks
@@ -107,7 +110,7 @@ func NewTokenizer(v *Vocab, cfg Config) (*Tokenizer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	t := &Tokenizer{vocab: v, trie: v.trie, classes: newClasses(cfg), maxChars: cfg.MaxWordChars}
+	t := &Tokenizer{vocab: v, trie: v.trie, inner: v.trie.Walk(Continuation), classes: newClasses(cfg), maxChars: cfg.MaxWordChars}
 	if t.maxChars == 0 {
 		t.maxChars = DefaultMaxWordChars
 	}
@@ -136,7 +139,7 @@ func NewTokenizer(v *Vocab, cfg Config) (*Tokenizer, error) {
 		case kindAlone:
 			t.ascii[c] = byteAlone
 			t.single[c] = t.unk
-			if id := t.trie.find(string(rune(c))); id >= 0 {
+			if id := t.trie.Find(string(rune(c))); id >= 0 {
 				t.single[c] = id
 			}
 		case kindDrop:
@@ -202,21 +205,21 @@ func (t *Tokenizer) specialAt(text string) *special {
 // appendWord appends the tokens of the word at text[i], and returns the position after
 // it. It reads the word in place as long as it is ASCII.
 func (t *Tokenizer) appendWord(dst []int32, text string, i int) ([]int32, int) {
-	cells := t.trie.cells
+	cells := t.trie.Cells
 	begin, mark := i, len(dst)
-	node, id, end := int32(root), int32(-1), i // the last token that fits, and where it ends
+	node, id, end := int32(trie.Root), int32(-1), i // the last token that fits, and where it ends
 	for {
 		c := byte(byteSpace)
 		if i < len(text) {
 			c = t.ascii[text[i]]
 		}
 		if c < byteCodes {
-			n := cells[node].base + int32(c)
-			if next := &cells[n]; next.parent == node {
+			n := cells[node].Base + int32(c)
+			if next := &cells[n]; next.Parent == node {
 				i++
 				node = n
-				if next.id >= 0 {
-					id, end = next.id, i
+				if next.ID >= 0 {
+					id, end = next.ID, i
 				}
 				continue
 			}
@@ -231,7 +234,7 @@ func (t *Tokenizer) appendWord(dst []int32, text string, i int) ([]int32, int) {
 		if end == i && c >= byteCodes {
 			return dst, i
 		}
-		node, id, i = t.trie.inner, -1, end
+		node, id, i = t.inner, -1, end
 	}
 	// The word is unknown, unless the next bytes show that it is not all ASCII.
 	for ; i < len(text); i++ {
@@ -353,17 +356,17 @@ func (w word) flush(t *Tokenizer, dst []int32) (word, []int32) {
 
 // appendPieces appends the tokens of a word that needs no further processing.
 func (t *Tokenizer) appendPieces(dst []int32, word []byte) []int32 {
-	cells := t.trie.cells
+	cells := t.trie.Cells
 	mark := len(dst)
-	node, id, end := int32(root), int32(-1), 0
+	node, id, end := int32(trie.Root), int32(-1), 0
 	for i := 0; ; {
 		if i < len(word) {
-			n := cells[node].base + int32(word[i])
-			if next := &cells[n]; next.parent == node {
+			n := cells[node].Base + int32(word[i])
+			if next := &cells[n]; next.Parent == node {
 				i++
 				node = n
-				if next.id >= 0 {
-					id, end = next.id, i
+				if next.ID >= 0 {
+					id, end = next.ID, i
 				}
 				continue
 			}
@@ -375,6 +378,6 @@ func (t *Tokenizer) appendPieces(dst []int32, word []byte) []int32 {
 		if end == len(word) {
 			return dst
 		}
-		node, id, i = t.trie.inner, -1, end
+		node, id, i = t.inner, -1, end
 	}
 }

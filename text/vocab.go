@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/trie"
 )
 
 // The special tokens of a BERT vocabulary.
@@ -33,7 +34,7 @@ const maxVocab = 1 << 24
 // is immutable and safe for concurrent use.
 type Vocab struct {
 	tokens []string
-	trie   trie
+	trie   trie.Trie
 }
 
 // VocabError reports what is wrong with a vocabulary file, and where. Line counts from
@@ -84,7 +85,7 @@ func ParseVocab(data []byte, name string) (*Vocab, error) {
 		}
 		v.tokens = append(v.tokens, string(bytes.TrimRightFunc(line, unicode.IsSpace)))
 	}
-	v.trie = newTrie(v.tokens)
+	v.trie = trie.New(v.tokens)
 	for _, s := range []string{Unk, Cls, Sep} {
 		if _, ok := v.ID(s); !ok {
 			return nil, &VocabError{Path: name, Reason: "has no " + s + "; expected a BERT vocab.txt with one token per line"}
@@ -110,7 +111,7 @@ func (v *Vocab) ID(token string) (int32, bool) {
 	if token == "" {
 		return 0, false
 	}
-	id := v.trie.find(token)
+	id := v.trie.Find(token)
 	return id, id >= 0
 }
 

@@ -1,4 +1,5 @@
-package text
+// Package trie finds the longest and all prefixes of a text that are tokens of a vocabulary.
+package trie
 
 import (
 	"cmp"
@@ -6,54 +7,53 @@ import (
 	"strings"
 )
 
-// trie is a double-array trie over the bytes of the vocabulary's tokens: the child of
-// node n for byte c is cell[n].base+c if that cell's parent is n. Tokens that continue
-// a word are below the node of "##", so one trie serves both kinds.
-type trie struct {
-	cells []cell
-	// inner is the node of "##", or dead if no token starts with it.
-	inner int32
+// Trie is a double-array trie over the bytes of tokens: the child of node n for byte c is
+// Cells[n].Base+c if that cell's parent is n. It is immutable and safe for concurrent use.
+type Trie struct {
+	Cells []Cell
 }
 
-type cell struct {
-	base   int32 // base of the children's cells
-	parent int32 // -1: the cell is free
-	id     int32 // -1: no token ends here
+// Cell is a node.
+type Cell struct {
+	Base   int32 // base of the children's cells
+	Parent int32 // -1: the cell is free
+	ID     int32 // -1: no token ends here
 }
 
+// The nodes that every trie has.
 const (
-	root = 0
-	// dead is an unreachable node without children.
-	dead = 1
+	Root = 0
+	// Dead is an unreachable node without children.
+	Dead = 1
 )
 
 // next returns the child of node for c, and whether it exists.
-func (t *trie) next(node int32, c byte) (int32, bool) {
-	n := t.cells[node].base + int32(c)
-	return n, t.cells[n].parent == node
+func (t *Trie) next(node int32, c byte) (int32, bool) {
+	n := t.Cells[node].Base + int32(c)
+	return n, t.Cells[n].Parent == node
 }
 
-// find returns the id of a token, or -1.
-func (t *trie) find(token string) int32 {
-	n := t.walk(token)
-	return t.cells[n].id
+// Find returns the id of a token, or -1.
+func (t *Trie) Find(token string) int32 {
+	n := t.Walk(token)
+	return t.Cells[n].ID
 }
 
-// walk returns the node of a string, or dead.
-func (t *trie) walk(s string) int32 {
-	n := int32(root)
+// Walk returns the node of a string, or Dead.
+func (t *Trie) Walk(s string) int32 {
+	n := int32(Root)
 	for i := range len(s) {
 		var ok bool
 		if n, ok = t.next(n, s[i]); !ok {
-			return dead
+			return Dead
 		}
 	}
 	return n
 }
 
-// newTrie builds the trie of tokens. Their ids are their positions. If tokens are
+// New builds the trie of tokens. Their ids are their positions. If tokens are
 // equal, the last one counts; empty tokens are left out.
-func newTrie(tokens []string) trie {
+func New(tokens []string) Trie {
 	order := make([]int32, 0, len(tokens))
 	for i, s := range tokens {
 		if s != "" {
@@ -64,8 +64,8 @@ func newTrie(tokens []string) trie {
 
 	b := builder{last: none}
 	b.grow(512)
-	b.take(root, -2)
-	b.take(dead, -2)
+	b.take(Root, -2)
+	b.take(Dead, -2)
 
 	// Breadth first, so that the upper levels, where most steps are, are close together.
 	type span struct {
@@ -73,14 +73,14 @@ func newTrie(tokens []string) trie {
 		node   int32
 		depth  int
 	}
-	queue := []span{{0, len(order), root, 0}}
+	queue := []span{{0, len(order), Root, 0}}
 	var labels []byte
 	var bounds []int
 	for head := 0; head < len(queue); head++ {
 		q := queue[head]
 		lo := q.lo
 		for lo < q.hi && len(tokens[order[lo]]) == q.depth {
-			b.cells[q.node].id = order[lo]
+			b.cells[q.node].ID = order[lo]
 			lo++
 		}
 		if lo == q.hi {
@@ -93,7 +93,7 @@ func newTrie(tokens []string) trie {
 			}
 		}
 		base := b.place(labels)
-		b.cells[q.node].base = base
+		b.cells[q.node].Base = base
 		for k, c := range labels {
 			child := base + int32(c)
 			b.take(child, q.node)
@@ -105,15 +105,13 @@ func newTrie(tokens []string) trie {
 		}
 	}
 
-	t := trie{cells: slices.Clone(b.cells)}
-	t.inner = t.walk(Continuation)
-	return t
+	return Trie{slices.Clone(b.cells)}
 }
 
 // builder is a double array under construction. Its free cells form a list in ascending
 // order. The list never becomes empty, because the array grows near its end.
 type builder struct {
-	cells []cell
+	cells []Cell
 	links []link
 	last  int32 // the highest free cell
 	from  int32 // the free cell where searches start
@@ -128,7 +126,7 @@ const none = -1
 func (b *builder) grow(n int) {
 	for range n {
 		i := int32(len(b.cells))
-		b.cells = append(b.cells, cell{parent: -1, id: -1})
+		b.cells = append(b.cells, Cell{Parent: -1, ID: -1})
 		b.links = append(b.links, link{b.last, none})
 		if b.last != none {
 			b.links[b.last].next = i
@@ -147,7 +145,7 @@ func (b *builder) take(i, parent int32) {
 	if b.from == i {
 		b.from = l.next
 	}
-	b.cells[i].parent = parent
+	b.cells[i].Parent = parent
 }
 
 // place finds a base such that the cells of all labels (ascending) are free. At least
@@ -161,7 +159,7 @@ func (b *builder) place(labels []byte) int32 {
 		if int(at)+512 > len(b.cells) {
 			b.grow(max(512, len(b.cells)/2))
 		}
-		if base := at - int32(labels[0]); base > dead && b.fits(base, labels) {
+		if base := at - int32(labels[0]); base > Dead && b.fits(base, labels) {
 			return base
 		}
 		if tried++; tried%patience == 0 {
@@ -172,7 +170,7 @@ func (b *builder) place(labels []byte) int32 {
 
 func (b *builder) fits(base int32, labels []byte) bool {
 	for _, c := range labels {
-		if b.cells[base+int32(c)].parent != -1 {
+		if b.cells[base+int32(c)].Parent != -1 {
 			return false
 		}
 	}
