@@ -12,9 +12,10 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
 )
 
-// CountGPUs returns the number of GPUs that TensorFlow can use. It does not start a session,
-// because the first session of a process fixes TensorFlow's threads.
-func CountGPUs() int { return cuda.Count() }
+// CountGPUs returns the number of GPUs that TensorFlow can use, or an error if it takes one for which
+// it has no kernels. It does not start a session, because the first session of a process fixes
+// TensorFlow's threads.
+func CountGPUs() (int, error) { return cuda.Count() }
 
 // listDevices returns the devices of the process.
 func listDevices(t target, config Config) ([]tf.Device, error) {

@@ -63,7 +63,11 @@ func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, c
 	if gpus {
 		// TensorFlow uses NCCL only on request, and NCCL cannot use a GPU twice.
 		t.hint = "nccl"
-		if CountGPUs() == 1 && len(devices) > 1 {
+		n, err := CountGPUs()
+		if err != nil {
+			return nil, err
+		}
+		if n == 1 && len(devices) > 1 {
 			t.hint, t.virtual = "ring", len(devices)
 		}
 	}

@@ -213,6 +213,9 @@ func (o *offer) write(out io.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	for _, left := range o.CUDA.Left {
+		fmt.Fprintf(out, "TensorFlow leaves out a GPU: %s\n", left)
+	}
 	library := "without CUDA"
 	if o.CUDA.Built {
 		library = fmt.Sprintf("with CUDA %s, driver %s", known(o.CUDA.Runtime), known(o.CUDA.Driver))

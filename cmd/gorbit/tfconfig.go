@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +36,10 @@ func trainInCluster(ctx context.Context, out io.Writer, p params.Params, run str
 		_, err := train.Train(ctx, p, run, env)
 		return err
 	}
-	lent := cmp.Or(p.Strategy.Devices, ownDevices())
+	lent, err := lentDevices(p.Strategy.Devices)
+	if err != nil {
+		return err
+	}
 	p.Strategy = config.Strategy(p.Strategy)
 	if len(config.Workers) == 1 {
 		_, err := train.Train(ctx, p, run, env)

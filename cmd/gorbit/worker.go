@@ -102,8 +102,8 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 
 // lend serves runs until the command is stopped or, if endWithInput is set, its input ends.
 func lend(cmd *cobra.Command, env train.Env, c cluster.SupervisorConfig, data string, endWithInput bool) (err error) {
-	if c.Devices == "" {
-		c.Devices = ownDevices()
+	if c.Devices, err = lentDevices(c.Devices); err != nil {
+		return err
 	}
 	if data != "" {
 		if data, err = dataFolder(data); err != nil {
@@ -136,13 +136,19 @@ func dataFolder(path string) (string, error) {
 	return vfs.Abs(path)
 }
 
-// ownDevices returns the devices that a worker lends by default: all GPUs, or one CPU device if
-// there are none.
-func ownDevices() string {
-	if strategy.CountGPUs() > 0 {
-		return "gpu"
+// lentDevices returns the devices that a worker lends: those that are named, all GPUs, or one CPU device
+// if there are none.
+func lentDevices(named string) (string, error) {
+	if named != "" {
+		return named, nil
 	}
-	return "cpu:1"
+	switch n, err := strategy.CountGPUs(); {
+	case err != nil:
+		return "", err
+	case n > 0:
+		return "gpu", nil
+	}
+	return "cpu:1", nil
 }
 
 // listen makes this process a worker and prints its address. data is the folder of the data on

@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,18 +17,22 @@ func preload(t *testing.T, source string) string {
 	return "LD_PRELOAD=" + testkit.Library(t, "preload.so", source)
 }
 
-// TestWorkerTakesGPUs starts workers without --devices: without GPUs, and with a driver that reports two
-// and a TensorFlow that says that it was built with CUDA.
+// TestWorkerTakesGPUs starts workers without --devices: without GPUs, with two, and with one that TensorFlow's
+// kernels do not run on.
 func TestWorkerTakesGPUs(t *testing.T) {
-	driver := testkit.Library(t, "libcuda.so.1", "int cuInit(unsigned flags) { return 0; }\nint cuDeviceGetCount(int *n) { *n = 2; return 0; }\n")
-	built := preload(t, "int _ZN10tensorflow19IsGoogleCudaEnabledEv(void) { return 1; }\n")
 	for with, environment := range map[string][]string{
 		"cpu:1": {"CUDA_VISIBLE_DEVICES=-1"},
-		"gpu":   {built, "LD_LIBRARY_PATH=" + filepath.Dir(driver)},
+		"gpu":   testkit.Driver(t, true, 90, 90),
 	} {
 		cmd := testkit.Command(t, "gorbit", "worker", "--listen", "127.0.0.1:0")
 		cmd.Env = append(os.Environ(), environment...)
 		begin(t, cmd).says(" with " + with + "\n")
+	}
+	cmd := testkit.Command(t, "gorbit", "worker", "--listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), testkit.Driver(t, true, 90, 120)...)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "gorbit: GPU GPU-1 has compute capability 12.0") || !strings.Contains(string(out), "CUDA_VISIBLE_DEVICES") {
+		t.Errorf("a GPU without kernels: %v\n%s", err, out)
 	}
 }
 

@@ -97,8 +97,12 @@ func Open(dir string, allowOps []string) (*Model, error) {
 	if err := safety.Refuse("model", dir, safety.Check(saved, run...), allowOps); err != nil {
 		return nil, err
 	}
+	gpus, err := cuda.Count()
+	if err != nil {
+		return nil, err
+	}
 	m := &Model{Caller: described.Caller{Model: d}}
-	if err = m.load(meta); err != nil {
+	if err = m.load(meta, gpus == 0); err != nil {
 		err = fmt.Errorf("TensorFlow cannot load it: %w", err)
 	} else {
 		err = m.connect(meta, signature)
@@ -112,9 +116,9 @@ func Open(dir string, allowOps []string) (*Model, error) {
 	return m, nil
 }
 
-// load starts a session of the model's graph and gives its variables their values.
-func (m *Model) load(meta *cpb.MetaGraphDef) error {
-	own := cuda.Count() == 0 // the kernels are for CPUs
+// load starts a session of the model's graph, with our kernels or without, and gives its variables their
+// values.
+func (m *Model) load(meta *cpb.MetaGraphDef, own bool) error {
 	def, err := m.kernels(meta.GetGraphDef(), own)
 	if err != nil {
 		return err

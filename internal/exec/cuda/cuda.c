@@ -7,7 +7,7 @@
 typedef int (*of_int)(int*);
 
 // Attributes of cuDeviceGetAttribute.
-enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 };
+enum { MULTIPROCESSORS = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 };
 
 // Of TensorFlow's C API. A call loads TensorFlow's library, if it is not loaded yet (tools/loader).
 extern const char* TF_Version(void);
@@ -56,5 +56,6 @@ bool gorbit_cuda_device(int i, gorbit_gpu* gpu) {
   return get && name && attribute && memory && get(&device, i) == 0 &&
          name(gpu->name, sizeof gpu->name, device) == 0 &&
          attribute(&gpu->major, CAPABILITY_MAJOR, device) == 0 &&
-         attribute(&gpu->minor, CAPABILITY_MINOR, device) == 0 && memory(&gpu->memory, device) == 0;
+         attribute(&gpu->minor, CAPABILITY_MINOR, device) == 0 &&
+         attribute(&gpu->multiprocessors, MULTIPROCESSORS, device) == 0 && memory(&gpu->memory, device) == 0;
 }

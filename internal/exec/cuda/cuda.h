@@ -6,7 +6,7 @@
 
 typedef struct {
   char name[256];
-  int major, minor;
+  int major, minor, multiprocessors;
   size_t memory;
 } gorbit_gpu;
 

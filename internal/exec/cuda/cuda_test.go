@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,17 +17,26 @@ const child = "GORBIT_CUDA_TEST_CHILD"
 
 // said is what the package says in a child. Count comes first: nothing has loaded TensorFlow's library.
 type said struct {
-	Count int
-	Info  cuda.Info
-	GPUs  []cuda.GPU
+	Count  int
+	Error  string
+	Info   cuda.Info
+	Names  []string
+	Memory []int64
 }
 
 func TestMain(m *testing.M) {
 	if os.Getenv(child) == "" {
 		os.Exit(m.Run())
 	}
-	s := said{Count: cuda.Count(), Info: cuda.Query()}
-	s.GPUs = s.Info.GPUs
+	var s said
+	n, err := cuda.Count()
+	if s.Count = n; err != nil {
+		s.Error = err.Error()
+	}
+	s.Info = cuda.Query()
+	for _, g := range s.Info.GPUs {
+		s.Names, s.Memory = append(s.Names, g.Name+" "+g.Capability), append(s.Memory, g.MemoryBytes>>30)
+	}
 	if err := json.NewEncoder(os.Stdout).Encode(s); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -38,27 +46,24 @@ func TestMain(m *testing.M) {
 // TestDriver counts the GPUs of a driver that is not real, with a TensorFlow that says that it was built
 // with CUDA, or that it was not. The program has not called TensorFlow before.
 func TestDriver(t *testing.T) {
-	driver := testkit.Library(t, "libcuda.so.1", `
-#include <stddef.h>
-#include <string.h>
-static int ready;
-int cuInit(unsigned flags) { ready = 1; return 0; }
-int cuDriverGetVersion(int* out) { *out = 12040; return 0; }
-int cuDeviceGetCount(int* out) { *out = 2; return ready ? 0 : 3; }
-int cuDeviceGet(int* out, int i) { *out = 40 + i; return 0; }
-int cuDeviceGetName(char* out, int size, int device) { strncpy(out, device == 40 ? "first" : "second", size); return 0; }
-int cuDeviceGetAttribute(int* out, int which, int device) { *out = which == 75 ? 9 : 0; return 0; }
-int cuDeviceTotalMem_v2(size_t* out, int device) { *out = (size_t)device << 30; return 0; }
-`)
-	gpus := []cuda.GPU{{Name: "first", Capability: "9.0", MemoryBytes: 40 << 30}, {Name: "second", Capability: "9.0", MemoryBytes: 41 << 30}}
+	own := "GORBIT_CUDA_CAPABILITY=12.0"
 	for _, c := range []struct {
-		built string // what TensorFlow says
-		want  []cuda.GPU
-	}{{"1", gpus}, {"0", nil}} {
-		// The loader takes a function of a library in LD_PRELOAD before TensorFlow's own.
-		tensorflow := testkit.Library(t, "built.so", "int _ZN10tensorflow19IsGoogleCudaEnabledEv(void) { return "+c.built+"; }")
+		gpus        []int
+		environment []string
+		want        said
+		says        string
+	}{
+		{gpus: []int{90, 75}, want: said{Count: 2, Names: []string{"GPU-0 9.0", "GPU-1 7.5"}, Memory: []int64{40, 41}}},
+		{gpus: []int{35, 90}, want: said{Count: 1, Names: []string{"GPU-1 9.0"}, Memory: []int64{41}}},
+		{gpus: []int{90, 120}, want: said{Names: []string{"GPU-0 9.0", "GPU-1 12.0"}, Memory: []int64{40, 41}}, says: "GPU GPU-1 has compute capability 12.0"},
+		{gpus: []int{120}, environment: []string{own}, want: said{Count: 1, Names: []string{"GPU-0 12.0"}, Memory: []int64{40}}},
+		{gpus: []int{100}, environment: []string{"GORBIT_CUDA_CAPABILITY=9.0"}, want: said{Names: []string{"GPU-0 10.0"}, Memory: []int64{40}}, says: "compute_100"},
+		{gpus: []int{90}, environment: []string{"TF_MIN_GPU_MULTIPROCESSOR_COUNT=101"}},
+		{},
+	} {
 		cmd := testkit.Command(t, os.Args[0])
-		cmd.Env = append(os.Environ(), child+"=1", "LD_PRELOAD="+tensorflow, "LD_LIBRARY_PATH="+filepath.Dir(driver))
+		driver := testkit.Driver(t, c.gpus != nil, append(c.gpus, 90)[:max(1, len(c.gpus))]...)
+		cmd.Env = slices.Concat(os.Environ(), []string{child + "=1"}, driver, c.environment)
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatal(err)
@@ -67,8 +72,14 @@ int cuDeviceTotalMem_v2(size_t* out, int device) { *out = (size_t)device << 30; 
 		if err := json.Unmarshal(out, &got); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if n := len(c.want); got.Count != n || !slices.Equal(got.GPUs, c.want) || got.Info.Built != (n > 0) || (got.Info.Driver == "12.4") != (n > 0) {
-			t.Errorf("built with CUDA: %s: got %+v, want %v", c.built, got, c.want)
+		if got.Count != c.want.Count || !slices.Equal(got.Names, c.want.Names) || !slices.Equal(got.Memory, c.want.Memory) {
+			t.Errorf("%v %v: got %+v, want %+v", c.gpus, c.environment, got, c.want)
+		}
+		if (got.Error == "") != (c.says == "") || !strings.Contains(got.Error, c.says) {
+			t.Errorf("%v %v: error %q, want %q", c.gpus, c.environment, got.Error, c.says)
+		}
+		if got.Info.Built != (c.gpus != nil) || (got.Info.Driver == "12.4") != (c.gpus != nil) || len(got.Info.Left)+len(got.Names) != len(c.gpus) {
+			t.Errorf("%v %v: %+v", c.gpus, c.environment, got.Info)
 		}
 	}
 }
@@ -92,8 +103,8 @@ print(info["is_cuda_build"], ".".join(info.get("cuda_version", "").split(".")[:2
 	if !info.Built && len(info.GPUs) > 0 {
 		t.Errorf("a library without CUDA shows GPUs: %v", info.GPUs)
 	}
-	if n := cuda.Count(); n != len(info.GPUs) {
-		t.Errorf("%d GPUs are counted, and shown %v", n, info.GPUs)
+	if n, err := cuda.Count(); err != nil || n != len(info.GPUs) {
+		t.Errorf("%d GPUs are counted, error %v, and shown %v", n, err, info.GPUs)
 	}
 	for _, gpu := range info.GPUs {
 		if gpu.Name == "" || gpu.MemoryBytes <= 0 || info.Driver == "" {

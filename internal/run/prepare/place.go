@@ -3,7 +3,6 @@ package prepare
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -139,6 +138,37 @@ func noGPU() string {
 	return "this machine has no GPU that TensorFlow can use; see gorbit devices"
 }
 
+// isCPU reports whether a device is named and is a CPU.
+func isCPU(device string) bool { return strings.Contains(strings.ToUpper(device), "CPU:") }
+
+// localDevices returns the devices of this process that the params name, or all GPUs. GPUs are not
+// looked at if only CPUs are named.
+func localDevices(s params.Strategy, kind, device string) (devices.Spec, error) {
+	on, err := devices.Spec{Type: "GPU"}, error(nil)
+	if s.Devices != "" {
+		on, err = devices.Parse(s.Devices)
+	} else if isCPU(device) {
+		return on, nil
+	}
+	if err == nil && on.Type == "GPU" {
+		var have int
+		if have, err = strategy.CountGPUs(); on.Count == 0 {
+			on.Count = have
+		}
+	}
+	switch {
+	case err != nil:
+		return on, err
+	case s.Devices != "" && on.Count == 0:
+		return on, params.Errorf("strategy.devices", "is %s, but %s", s.Devices, noGPU())
+	case s.Devices == "" && kind == devices.Mirrored && on.Count == 0:
+		return on, params.Errorf("strategy.name", "is mirrored, but %s; or name other devices, as with --devices cpu:2", noGPU())
+	case s.Devices == "" && kind == devices.Mirrored && on.Count == 1:
+		return on, params.Errorf("strategy.name", "is mirrored, but this machine has 1 GPU; expected 2 or more; name other devices, as with --devices cpu:2")
+	}
+	return on, nil
+}
+
 // OpenLocal composes the graph for devices of this process.
 func OpenLocal(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
 	config, err := strategyOf(p, export.Contract, functions)
@@ -146,26 +176,17 @@ func OpenLocal(ctx context.Context, p params.Params, export *graphs.Export, func
 		return nil, err
 	}
 	kind, device := p.Strategy.Kind(), p.Runtime.Device
-	on := devices.Spec{Type: "GPU", Count: strategy.CountGPUs()}
+	on, err := localDevices(p.Strategy, kind, device)
+	if err != nil {
+		return nil, err
+	}
 	if p.Strategy.Devices != "" {
-		asked, err := devices.Parse(p.Strategy.Devices)
-		if err != nil {
-			return nil, err
-		}
-		if asked.Count == 0 {
-			asked.Count = on.Count
-		}
-		if on = asked; on.Count == 0 {
-			return nil, params.Errorf("strategy.devices", "is %s, but %s", p.Strategy.Devices, noGPU())
-		}
 		device = on.Names()[0]
-	} else if kind == devices.Mirrored && on.Count < 2 {
-		return nil, &params.Error{Params: []string{"strategy.name"}, Err: fmt.Errorf("strategy mirrored: this machine has %d GPUs; expected 2 or more; name other devices, as with --devices cpu:2", on.Count)}
 	}
 	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 {
 		return strategy.NewMirrored(ctx, export, on.Names(), config)
 	}
-	if onCPU := device == "" && on.Count == 0 || strings.Contains(strings.ToUpper(device), "CPU:"); onCPU {
+	if device == "" && on.Count == 0 || isCPU(device) {
 		config.Lanes = LanesOf(p.Runtime, export.Contract.XLA)
 	}
 	return strategy.NewOneDevice(ctx, export, device, config)

@@ -118,15 +118,19 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // TestNoGPU wants to hear whether it is TensorFlow that cannot use a GPU, or the machine that has none.
 func TestNoGPU(t *testing.T) {
-	if cuda.Count() > 0 {
+	if n, err := cuda.Count(); n > 0 || err != nil {
 		t.Skip("this machine has GPUs, and the test is of one that has none")
 	}
-	want := "params: strategy.devices is gpu, but this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu"
+	why := "this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu"
 	if cuda.Built() {
-		want = "params: strategy.devices is gpu, but this machine has no GPU that TensorFlow can use; see gorbit devices"
+		why = "this machine has no GPU that TensorFlow can use; see gorbit devices"
 	}
-	p := params.Params{Strategy: params.Strategy{Devices: "gpu"}}
-	if _, err := prepare.OpenLocal(t.Context(), p, &graphs.Export{}, strategy.FunctionsEvaluate); err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
+	for want, s := range map[string]params.Strategy{
+		"params: strategy.devices is gpu, but " + why:                                                        {Devices: "gpu"},
+		"params: strategy.name is mirrored, but " + why + "; or name other devices, as with --devices cpu:2": {Name: "mirrored"},
+	} {
+		if _, err := prepare.OpenLocal(t.Context(), params.Params{Strategy: s}, &graphs.Export{}, strategy.FunctionsEvaluate); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
