@@ -31,38 +31,18 @@ var _ Strategy = (*Model)(nil)
 
 // newModel composes the graph and starts a session that runs it.
 func newModel(ctx context.Context, export *graphs.Export, t target, config Config) (*Model, error) {
-	// XLA does not know our operations.
-	own := t.own && !config.StandardOps && !export.Contract.XLA
-	if err := registerOps(t, own, config); err != nil {
+	if err := registerOps(t, t.kernels(export, config), config); err != nil {
 		return nil, err
 	}
-	p, err := compose.Compose(export, compose.Layout{
-		Local:   (*shardinput.Data)(config.LocalInput),
-		Devices: t.devices,
-		Train:   config.Functions == FunctionsTrain,
-		Own:     own,
-		Shard:   (config.ShardOptimizer || t.shared) && len(t.devices) > 1,
-		Shared:  t.shared,
-		Bucket:  cmp.Or(config.BucketBytes, DefaultBucketBytes),
-		Hint:    cmp.Or(t.hint, "auto"),
-		Steps:   config.StepsPerCall,
-		Factors: config.factors(),
-		Average: config.Average,
-	})
+	p, config, err := composeFor(export, t, config)
 	if err != nil {
 		return nil, err
-	}
-	withKernels := len(p.Kernels) > 0
-	if withKernels && config.InterOpThreads == 0 {
-		// The graph is now a chain of operations that each use all cores. Running
-		// two at a time makes both slower.
-		config.InterOpThreads = 1
 	}
 	def, err := p.GraphDef()
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
-	s, err := newSession(t, def, config, graphRewrites(withKernels, len(t.devices)))
+	s, err := newSession(t, def, config, graphRewrites(len(p.Kernels) > 0, len(t.devices)))
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
@@ -77,6 +57,34 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		return nil, fmt.Errorf("prepare %s: %w", export.Path, err)
 	}
 	return m, ctx.Err()
+}
+
+// kernels reports whether the graph uses our kernels.
+func (t target) kernels(export *graphs.Export, config Config) bool {
+	return t.own && !config.StandardOps && !export.Contract.XLA // XLA does not know our operations
+}
+
+// composeFor composes the graph for a target, and returns the configuration with the threads for it.
+func composeFor(export *graphs.Export, t target, config Config) (*compose.Plan, Config, error) {
+	p, err := compose.Compose(export, compose.Layout{
+		Local:   (*shardinput.Data)(config.LocalInput),
+		Devices: t.devices,
+		Train:   config.Functions == FunctionsTrain,
+		Own:     t.kernels(export, config),
+		Shard:   (config.ShardOptimizer || t.shared) && len(t.devices) > 1,
+		Shared:  t.shared,
+		Bucket:  cmp.Or(config.BucketBytes, DefaultBucketBytes),
+		Hint:    cmp.Or(t.hint, "auto"),
+		Steps:   config.StepsPerCall,
+		Factors: config.factors(),
+		Average: config.Average,
+	})
+	if err == nil && len(p.Kernels) > 0 && config.InterOpThreads == 0 {
+		// The graph is now a chain of operations that each use all cores. Running
+		// two at a time makes both slower.
+		config.InterOpThreads = 1
+	}
+	return p, config, err
 }
 
 // registerOps registers the operations that the graph may use with TensorFlow. Those of package

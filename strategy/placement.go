@@ -16,14 +16,7 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if config.Lanes > 1 {
-		if config.IntraOpThreads == 0 {
-			config.IntraOpThreads = max(1, runtime.NumCPU()/config.Lanes)
-		}
-		if config.InterOpThreads == 0 {
-			config.InterOpThreads = config.Lanes
-		}
-	}
+	config = config.forLanes()
 	have, err := listDevices(target{}, config)
 	if err != nil {
 		return nil, err
@@ -36,9 +29,28 @@ func NewOneDevice(ctx context.Context, export *graphs.Export, device string, con
 	if name == "" && found.Type == "GPU" {
 		name = shortName(found.Name)
 	}
-	lanes := max(1, config.Lanes)
-	return newModel(ctx, export, target{devices: slices.Repeat([]string{name}, lanes), shared: lanes > 1,
-		names: []string{shortName(found.Name)}, own: found.Type == "CPU"}, config)
+	t := oneDevice(name, found.Type == "CPU", config.Lanes)
+	t.names = []string{shortName(found.Name)}
+	return newModel(ctx, export, t, config)
+}
+
+// oneDevice returns the target of NewOneDevice.
+func oneDevice(device string, cpu bool, lanes int) target {
+	lanes = max(1, lanes)
+	return target{devices: slices.Repeat([]string{device}, lanes), shared: lanes > 1, own: cpu}
+}
+
+// forLanes returns the configuration with the threads of its lanes.
+func (c Config) forLanes() Config {
+	if c.Lanes > 1 {
+		if c.IntraOpThreads == 0 {
+			c.IntraOpThreads = max(1, runtime.NumCPU()/c.Lanes)
+		}
+		if c.InterOpThreads == 0 {
+			c.InterOpThreads = c.Lanes
+		}
+	}
+	return c
 }
 
 // NewMirrored composes the export's graph for several devices of this process, such as
@@ -49,8 +61,28 @@ func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, c
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
+	t, config, err := mirrored(devices, config)
+	if err != nil {
+		return nil, err
+	}
+	have, err := listDevices(t, config)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range t.devices {
+		found, err := findDevice(have, d)
+		if err != nil {
+			return nil, err
+		}
+		t.own = t.own && found.Type == "CPU"
+	}
+	return newModel(ctx, export, t, config)
+}
+
+// mirrored returns the target of NewMirrored, and the configuration with its threads.
+func mirrored(devices []string, config Config) (target, Config, error) {
 	if len(devices) == 0 {
-		return nil, errors.New("no devices given; expected names such as /device:GPU:0 and /device:GPU:1")
+		return target{}, config, errors.New("no devices given; expected names such as /device:GPU:0 and /device:GPU:1")
 	}
 	t := target{devices: devices, own: true}
 	gpus := true
@@ -65,7 +97,7 @@ func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, c
 		t.hint = "nccl"
 		n, err := CountGPUs()
 		if err != nil {
-			return nil, err
+			return target{}, config, err
 		}
 		if n == 1 && len(devices) > 1 {
 			t.hint, t.virtual = "ring", len(devices)
@@ -77,18 +109,7 @@ func NewMirrored(ctx context.Context, export *graphs.Export, devices []string, c
 	if t.own && config.InterOpThreads == 0 {
 		config.InterOpThreads = len(t.devices)
 	}
-	have, err := listDevices(t, config)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range t.devices {
-		found, err := findDevice(have, d)
-		if err != nil {
-			return nil, err
-		}
-		t.own = t.own && found.Type == "CPU"
-	}
-	return newModel(ctx, export, t, config)
+	return t, config, nil
 }
 
 // NewMultiWorker composes the export's graph for the devices of several servers, as NewMirrored

@@ -179,3 +179,11 @@ func tpuResults(p *compose.TPUTrain, out []*tf.Tensor, steps int, took time.Dura
 	}
 	return results, nil
 }
+
+// feedShape is the shape of a feed with so many values for a replica's step.
+func feedShape(p compose.TPUFeeds, values int64) []int64 {
+	if p.Steps == 1 {
+		return []int64{int64(p.Replicas), values}
+	}
+	return []int64{int64(p.Replicas), int64(p.Steps), values}
+}

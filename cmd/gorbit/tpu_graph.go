@@ -2,18 +2,13 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tpu"
 	"github.com/gorbit-ml/gorbit/tpu/emulator"
@@ -83,11 +78,7 @@ for data.buckets of a run.`,
 		if err != nil {
 			return err
 		}
-		runs, err := json.MarshalIndent(map[string]any{"job": job, "replicas": c.Replicas, "steps_per_call": c.StepsPerCall, "runs": g.Runs}, "", " ")
-		if err != nil {
-			return err
-		}
-		return writeTPUGraph(out, g.GraphDef, append(runs, '\n'))
+		return writeGraph(out, g.GraphDef, nil, map[string]any{"job": job, "replicas": c.Replicas, "steps_per_call": c.StepsPerCall, "runs": g.Calls})
 	}
 	return cmd
 }
@@ -104,22 +95,4 @@ func parseAxes(text string) (map[string]int64, error) {
 		out[name] = size
 	}
 	return out, nil
-}
-
-// writeTPUGraph makes a folder of a graph and of the calls that run it.
-func writeTPUGraph(out string, graph, runs []byte) error {
-	err := vfs.Mkdir(out, 0o777)
-	if errors.Is(err, fs.ErrExist) {
-		return usagef("%s already exists; choose another folder with --out", out)
-	}
-	if err == nil {
-		err = vfs.WriteFile(filepath.Join(out, "graph.pb"), graph)
-	}
-	if err == nil {
-		err = vfs.WriteFile(filepath.Join(out, "runs.json"), runs)
-	}
-	if err != nil {
-		return err
-	}
-	return vfs.SyncDir(out)
 }

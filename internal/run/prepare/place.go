@@ -171,25 +171,56 @@ func localDevices(s params.Strategy, kind, device string) (devices.Spec, error) 
 
 // OpenLocal composes the graph for devices of this process.
 func OpenLocal(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
-	config, err := strategyOf(p, export.Contract, functions)
+	on, config, err := placeLocally(p, export, functions)
 	if err != nil {
 		return nil, err
+	}
+	if on.mirrored {
+		return strategy.NewMirrored(ctx, export, on.devices, config)
+	}
+	return strategy.NewOneDevice(ctx, export, on.devices[0], config)
+}
+
+// ComposeLocal composes the graph that OpenLocal would run. This machine need not have the devices.
+func ComposeLocal(p params.Params, export *graphs.Export) (*strategy.Graph, error) {
+	on, config, err := placeLocally(p, export, strategy.FunctionsTrain)
+	if err != nil {
+		return nil, err
+	}
+	if on.mirrored {
+		return strategy.ComposeMirrored(export, on.devices, config)
+	}
+	return strategy.ComposeOneDevice(export, on.devices[0], config)
+}
+
+// place is where a process trains: on one device, which may be "", TensorFlow's choice, or mirrored on
+// several.
+type place struct {
+	devices  []string
+	mirrored bool
+}
+
+// placeLocally returns the devices of this process that the params choose.
+func placeLocally(p params.Params, export *graphs.Export, functions strategy.Functions) (place, strategy.Config, error) {
+	config, err := strategyOf(p, export.Contract, functions)
+	if err != nil {
+		return place{}, config, err
 	}
 	kind, device := p.Strategy.Kind(), p.Runtime.Device
 	on, err := localDevices(p.Strategy, kind, device)
 	if err != nil {
-		return nil, err
+		return place{}, config, err
 	}
 	if p.Strategy.Devices != "" {
 		device = on.Names()[0]
 	}
 	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 {
-		return strategy.NewMirrored(ctx, export, on.Names(), config)
+		return place{on.Names(), true}, config, nil
 	}
 	if device == "" && on.Count == 0 || isCPU(device) {
 		config.Lanes = LanesOf(p.Runtime, export.Contract.XLA)
 	}
-	return strategy.NewOneDevice(ctx, export, device, config)
+	return place{[]string{device}, false}, config, nil
 }
 
 // LostTPU reports whether the error is that of a TPU that was lost, such as a preempted one.
