@@ -168,6 +168,17 @@ def test_adamw_is_the_papers(h, weight_decay):
     assert np.all(got.variables["w"].numpy()[1:] != start[1:])
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 0.9999, 0.999999])
+def test_the_correction_is_that_of_float64(beta):
+    beta, t = np.float32(beta), np.arange(1, 5000)
+    t = np.concatenate([t, np.geomspace(5000, 1e7, 5000).astype(np.int64)])
+    with np.errstate(divide="ignore"):
+        want = -np.expm1(t * np.log(np.float64(beta)))
+    for compiled in (False, True):
+        correction = tf.function(optimizers.correction, jit_compile=compiled)
+        np.testing.assert_allclose(correction(tf.constant(beta), tf.constant(t)), want, rtol=1e-6)
+
+
 def test_scalar_and_empty_shapes():
     for value in (np.float32(1), np.zeros((0, 3), np.float32)):
         updated = Updated(optimizers.AdamW(), {"w": value})

@@ -27,8 +27,8 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	if l.Own {
 		c.substitute()
 	}
-	for name := range export.Contract.Updates {
-		c.waiting[name] = l.Train && c.WritesWait(export.Functions[name], "learning_rate")
+	if l.Train {
+		c.divideUpdates()
 	}
 	if err := c.variables(l.Train); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func newComposer(export *graphs.Export, l Layout, functions []string) *composer 
 		Layout:  l,
 		export:  export,
 		trained: l.Factors.apply(export.Contract.Variables),
-		waiting: make(map[string]bool),
+		updates: make(map[string]update),
 		plan:    &Plan{Reads: make(map[string][]build.Ref), Assigns: make(map[string]Assignment)},
 	}
 	c.plan.builder = c.Builder

@@ -4,6 +4,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
@@ -55,6 +58,41 @@ func TestShardedSlots(t *testing.T) {
 		if most := whole[i]/4 + largest; n > most || n == 0 {
 			t.Errorf("replica %d has %d bytes of slots; want 1 to %d", i, n, most)
 		}
+	}
+}
+
+// TestSharedOnce checks that the correction of AdamW's moments is computed once a step, and not by
+// the update of each variable.
+func TestSharedOnce(t *testing.T) {
+	export := exported(t)
+	p, err := Compose(export, Layout{Devices: []string{"/cpu:0"}, Train: true, Bucket: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	def, err := p.GraphDef()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var graph gpb.GraphDef
+	if err := proto.Unmarshal(def, &graph); err != nil {
+		t.Fatal(err)
+	}
+	correcting := make(map[string]bool) // functions
+	for _, f := range graph.GetLibrary().GetFunction() {
+		for _, n := range f.GetNodeDef() {
+			if n.GetOp() == "Expm1" {
+				correcting[f.GetSignature().GetName()] = true
+			}
+		}
+	}
+	calls := 0
+	for _, n := range graph.GetNode() {
+		if correcting[n.GetAttr()["f"].GetFunc().GetName()] {
+			calls++
+		}
+	}
+	if calls != 2 || len(correcting) != 1 {
+		t.Errorf("%d functions correct, in %d calls; expected one, in the step and after accumulation", len(correcting), calls)
 	}
 }
 

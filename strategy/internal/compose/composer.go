@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,12 +43,35 @@ type composer struct {
 	plan     *Plan
 	// rows are the rows in which gradients are not 0, by feature.
 	rows map[string]RowFeed
-	// waiting tells of each update whether all that it does waits for the learning rate.
-	waiting map[string]bool
+	// updates are the functions that update variables, by name.
+	updates map[string]update
 	// looped is set while the step is composed as the body of a loop.
 	looped bool
 	// instance is the number of collectives in the graph so far.
 	instance int32
+}
+
+// update is a function that updates variables, in two parts.
+type update struct {
+	// shared gives what does not depend on the variable, such as the correction of Adam's moments;
+	// nil if there is nothing. A step calls it once, and the function with its outputs.
+	shared, function *graphs.Function
+	// waits tells whether all that the function does waits for the learning rate.
+	waits bool
+}
+
+// divideUpdates divides the functions that update variables in their parts.
+func (c *composer) divideUpdates() {
+	arguments := []string{"iteration"}
+	for _, h := range c.export.Contract.Optimizer.Hyperparameters {
+		arguments = append(arguments, h.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.export.Contract.Updates)) {
+		var u update
+		u.shared, u.function = c.Share(c.export.Functions[name], arguments...)
+		u.waits = c.WritesWait(u.function, "learning_rate")
+		c.updates[name] = u
+	}
 }
 
 // hostOf returns the CPU of a device's machine, which is the device itself if it is a CPU.

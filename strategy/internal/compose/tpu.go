@@ -33,6 +33,9 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	}
 	c := newComposer(export, layout, functions)
 	c.plan.TPU = new(TPUCalls)
+	if l.Train {
+		c.divideUpdates()
+	}
 	t := &tpuParts{layout: l, assignment: assignment, host: c.replicas[0].host, export: export}
 	if err := c.variables(l.Train); err != nil {
 		return nil, err

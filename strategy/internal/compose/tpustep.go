@@ -170,6 +170,7 @@ func (c *composer) tpuUpdate(t *tpuParts, prefix string, r *replica, grads map[s
 	in.Builder = f.Builder
 	applied := capture(d.finite, boolType)
 	inner.average = in.averaging("", inner.iteration)
+	inner.shared = in.shared("", own, inner.iteration)
 	var updates []build.Ref
 	for _, v := range c.trained {
 		updates = append(updates, in.average("", own, v, in.update("", own, v, capture(grads[v.Name], float32Type), inner), inner.average))

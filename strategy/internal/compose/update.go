@@ -2,6 +2,7 @@ package compose
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
@@ -196,6 +197,7 @@ type decision struct {
 	scale, rate                      build.Ref
 	states                           map[string]build.Ref // new values, of assigned variables, too
 	average                          factors              // of moving averages
+	shared                           map[string]build.Ref // calls of the shared parts of updates, by update
 }
 
 // decide adds what judge adds. If the step is not applied, the learning rate and the new values of
@@ -203,6 +205,7 @@ type decision struct {
 func (c *composer) decide(prefix string, r *replica, squares build.Ref, totals made) decision {
 	d := c.judge(prefix, r, squares, totals)
 	d.average = c.averaging(prefix, d.iteration)
+	d.shared = c.shared(prefix, r, d.iteration)
 	d.rate = c.Node("Switch", prefix+"applied/rate", []build.Ref{d.rate, d.finite}, build.Type("T", float32Type)).Output(1)
 	for _, s := range c.export.Contract.Changes(c.trained) {
 		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []build.Ref{d.states[s.Name], d.finite}, build.Type("T", float32Type)).Output(1)
@@ -266,11 +269,24 @@ func (c *composer) newStates(prefix string, r *replica, unit build.Ref, totals m
 	return states, c.Node("IsFinite", prefix+"applied/states", []build.Ref{c.squares(prefix+"states/squares", all)}, typeT)
 }
 
+// shared calls what the updates of a replica's variables share, by update.
+func (c *composer) shared(prefix string, r *replica, iteration build.Ref) map[string]build.Ref {
+	arguments := maps.Clone(r.inputs)
+	arguments["iteration"] = iteration
+	out := make(map[string]build.Ref)
+	for _, name := range slices.Sorted(maps.Keys(c.updates)) {
+		if f := c.updates[name].shared; f != nil {
+			out[name] = c.Call(prefix+"shared/"+name, f, arguments, nil)
+		}
+	}
+	return out
+}
+
 // update adds the update of one variable of a replica. If the decision says so, and if a dead learning
 // rate does not stop all of it, the handles of variable and slots are dead as well where the step is
 // not applied.
 func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient build.Ref, d decision) build.Ref {
-	contract := c.export.Contract
+	contract, u := c.export.Contract, c.updates[v.Update]
 	arguments := map[string]build.Ref{
 		"variable":       r.handles[v.Name],
 		"gradient":       gradient,
@@ -293,14 +309,19 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 		handles = append(handles, slot.Name)
 	}
 	for _, name := range handles {
-		if !d.finite.IsZero() && !c.waiting[v.Update] {
+		if !d.finite.IsZero() && !u.waits {
 			arguments[name] = c.Node("Switch", prefix+"applied/"+name+"/"+v.Name, []build.Ref{arguments[name], d.finite}, build.Type("T", resourceType)).Output(1)
 		}
 	}
 	for _, h := range contract.Optimizer.Hyperparameters {
 		arguments[h.Name] = r.inputs[h.Name]
 	}
-	return c.Call(prefix+"update/"+v.Name, c.export.Functions[v.Update], arguments, nil)
+	if u.shared != nil {
+		for i, a := range u.shared.Outputs {
+			arguments[a.Name] = d.shared[v.Update].Output(i)
+		}
+	}
+	return c.Call(prefix+"update/"+v.Name, u.function, arguments, nil)
 }
 
 // times adds the product of a scalar and a factor.

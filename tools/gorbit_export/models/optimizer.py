@@ -428,16 +428,17 @@ def _apply_fused(
     kind, given = type(optimizer), optimizer
     common = {"var": variable, "grad": gradient}
     if kind in (keras.optimizers.Adam, keras.optimizers.AdamW) and not given.amsgrad:
-        t = tf.cast(iteration, tf.float64)
-        powers = (tf.cast(beta**t, tf.float32) for beta in (given.beta_1, given.beta_2))
-        beta1_power, beta2_power = powers
+        one, two = (
+            optimizers.correction(tf.constant(beta, tf.float32), iteration)
+            for beta in (given.beta_1, given.beta_2)
+        )
         tf.raw_ops.ResourceApplyAdam(
             **common,
             m=slots["momentum"],
             v=slots["velocity"],
-            beta1_power=beta1_power,
-            beta2_power=beta2_power,
-            lr=learning_rate,
+            beta1_power=0.0,
+            beta2_power=0.0,
+            lr=learning_rate * (tf.sqrt(two) / one),
             beta1=given.beta_1,
             beta2=given.beta_2,
             epsilon=given.epsilon,

@@ -2,7 +2,7 @@
 
 from gorbit_export.optimizers.adafactor import Adafactor
 from gorbit_export.optimizers.adamw import AdamW
-from gorbit_export.optimizers.base import Constrained, Optimizer, Rule, clip_scale
+from gorbit_export.optimizers.base import Constrained, Optimizer, Rule, clip_scale, correction
 from gorbit_export.optimizers.lamb import LAMB
 from gorbit_export.optimizers.lion import Lion
 from gorbit_export.optimizers.muon import Muon
@@ -25,4 +25,5 @@ __all__ = [
     "Optimizer",
     "Rule",
     "clip_scale",
+    "correction",
 ]

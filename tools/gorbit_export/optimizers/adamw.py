@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from gorbit_export.optimizers.base import Optimizer, read
+from gorbit_export.optimizers.base import Optimizer, correction, read
 from gorbit_export.task import Hyperparameter
 
 Tensor = tf.Tensor
@@ -41,13 +41,7 @@ class AdamW(Optimizer):
     ) -> None:
         """See Optimizer."""
         beta_1, beta_2 = hyperparameters["beta_1"], hyperparameters["beta_2"]
-        # In float64, because 1 - 0.999^t loses four of float32's seven digits in the first steps.
-        t = tf.cast(iteration, tf.float64)
-        power_1 = tf.pow(tf.cast(beta_1, tf.float64), t)
-        power_2 = tf.pow(tf.cast(beta_2, tf.float64), t)
-        root = tf.sqrt(1 - power_2)
-        epsilon = tf.cast(hyperparameters["epsilon"], tf.float64) * root
-        rate = tf.cast(learning_rate, tf.float64) * root / (1 - power_1)
+        root = tf.sqrt(correction(beta_2, iteration))
         value = read(variable)
         tf.raw_ops.AssignSubVariableOp(
             resource=variable, value=value * (learning_rate * weight_decay)
@@ -60,9 +54,9 @@ class AdamW(Optimizer):
             v=slots["v"],
             beta1_power=0.0,
             beta2_power=0.0,
-            lr=tf.cast(rate, tf.float32),
+            lr=learning_rate * (root / correction(beta_1, iteration)),
             beta1=beta_1,
             beta2=beta_2,
-            epsilon=tf.cast(epsilon, tf.float32),
+            epsilon=hyperparameters["epsilon"] * root,
             grad=gradient * gradient_scale,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from gorbit_export.optimizers.base import Optimizer, read
+from gorbit_export.optimizers.base import Optimizer, correction, read
 from gorbit_export.task import Hyperparameter
 
 Tensor = tf.Tensor
@@ -53,11 +53,8 @@ class LAMB(Optimizer):
         v += (tf.square(g) - v) * (1 - beta_2)
         tf.raw_ops.AssignVariableOp(resource=slots["m"], value=m)
         tf.raw_ops.AssignVariableOp(resource=slots["v"], value=v)
-        # In float64, because 1 - 0.999^t loses digits in the first steps.
-        t = tf.cast(iteration, tf.float64)
-        left_1 = tf.cast(1 - tf.pow(tf.cast(beta_1, tf.float64), t), tf.float32)
-        left_2 = tf.cast(1 - tf.pow(tf.cast(beta_2, tf.float64), t), tf.float32)
-        u = (m / left_1) / (tf.sqrt(v / left_2) + hyperparameters["epsilon"])
+        m_hat, v_hat = m / correction(beta_1, iteration), v / correction(beta_2, iteration)
+        u = m_hat / (tf.sqrt(v_hat) + hyperparameters["epsilon"])
         u += value * weight_decay
         old, new = tf.norm(value), tf.norm(u)
         ratio = tf.where((old > 0) & (new > 0), old / tf.where(new > 0, new, 1.0), 1.0)
