@@ -100,6 +100,15 @@ func Open(ctx context.Context, cfg Config) (*Dataset, error) {
 		return nil, err
 	}
 
+	named := tfrecord.RecordsInNames(paths)
+	for i, p := range paths {
+		n, said := named[p]
+		if have := int64(opened[i].Len()); said && have != n && opened[i].Skipped() == (tfrecord.Skipped{}) {
+			closeAll()
+			return nil, &tfrecord.ShardError{Path: p, Reason: fmt.Sprintf("it has %d records, and its name says %d; write it again", have, n)}
+		}
+	}
+
 	var all files
 	hash := sha256.New()
 	for i, p := range paths {
@@ -252,8 +261,9 @@ func (d *Dataset) Damaged() tfrecord.Skipped {
 }
 
 // CheckFirst looks at the first record of every file. It returns a RecordError for the first one that
-// is not as the layout expects, so that wrong data are found before anything else is loaded. A damaged
-// record is passed over if the configuration says so.
+// is not as the layout expects, so that wrong data are found before anything else is loaded, and logs
+// what is assumed of features that records lack. A damaged record is passed over if the configuration
+// says so.
 func (d *Dataset) CheckFirst() error {
 	r := newReader(&d.cfg, &d.files, d.newOrder(), d.assembler())
 	for i, s := range d.files.sources {
@@ -264,6 +274,11 @@ func (d *Dataset) CheckFirst() error {
 		err := r.add(RecordID{File: i}, nil)
 		if err != nil && (d.cfg.OnCorrupt != tfrecord.Skip || !damaged(err)) {
 			return err
+		}
+	}
+	if a, ok := r.asm.(interface{ Assumed() []string }); ok && d.cfg.Logger != nil {
+		for _, what := range a.Assumed() {
+			d.cfg.Logger.Info(what, "file", d.files.paths[0])
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func ShardName(base string, shard, count int) string {
 
 // The known forms: base-00000-of-00010.tfrecord, optionally with another ending such as
 // .gz; base.tfrecord-00000-of-00010 of TensorFlow Datasets and Beam; and
-// base-0-10.tfrecord.
+// base-0-10.tfrecord, which is shard 0 of 10 or, as Keras' examples write it, shard 0 with 10 records.
 var (
 	shardOf     = regexp.MustCompile(`^(.+)-(\d{1,9})-of-(\d{1,9})((?:\.[A-Za-z_]\w*)*)$`)
 	shardSimple = regexp.MustCompile(`^(.+)-(\d{1,9})-(\d{1,9})(\.tf_?records?(?:\.\w+)*)$`)
@@ -37,6 +37,7 @@ type shardParts struct {
 	base, suffix string
 	shard, count int
 	format       string // format of the names of the set's shards
+	simple       bool   // count may be the number of the shard's records
 }
 
 func parseShard(name string) (shardParts, bool) {
@@ -54,7 +55,8 @@ func parseShard(name string) (shardParts, bool) {
 	p := shardParts{base: dir + m[1], suffix: m[4]}
 	p.shard, _ = strconv.Atoi(m[2])
 	p.count, _ = strconv.Atoi(m[3])
-	if p.count == 0 || p.shard > p.count {
+	p.simple = sep == "-"
+	if p.count == 0 || p.shard > p.count && !p.simple {
 		return shardParts{}, false
 	}
 	p.format = fmt.Sprintf("%%s-%%0%dd%s%%0%dd%%s", len(m[2]), sep, len(m[3]))
@@ -70,7 +72,10 @@ func (p shardParts) sibling(shard int) string {
 // base-2-10.tfrecord. In sets that count from 1, the last shard equals the count.
 func ParseShardName(name string) (base string, shard, count int, ok bool) {
 	p, ok := parseShard(name)
-	return p.base, p.shard, p.count, ok
+	if !ok || p.shard > p.count {
+		return "", 0, 0, false
+	}
+	return p.base, p.shard, p.count, true
 }
 
 // ShardError reports a set of shards that is incomplete or inconsistent.
@@ -100,7 +105,8 @@ func HasRecordName(name string) bool { return recordFile.MatchString(name) }
 //   - a base: the shards base-00000-of-00010.tfrecord and so on, or base.tfrecord.
 //
 // The sets of shards among the files must be complete: a ShardError names the missing
-// shards. A pattern may select some shards of a complete set. If no file matches, the
+// shards. A pattern may select some shards of a complete set. In names such as base-2-10.tfrecord, 10
+// is the number of shards if there are so many, and otherwise that of the records of the shard. If no file matches, the
 // error is fs.ErrNotExist.
 func Glob(pattern string) ([]string, error) {
 	st, err := vfs.Stat(pattern)
@@ -220,22 +226,28 @@ func sortShards(names []string) error {
 	slices.SortFunc(files, func(a, b shardFile) int {
 		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(a.count, b.count), cmp.Compare(a.shard, b.shard), cmp.Compare(a.name, b.name))
 	})
-	for i, f := range files {
-		names[i] = f.name
-	}
-	for len(files) > 0 {
-		n := 1
-		for n < len(files) && files[n].set == files[0].set {
-			n++
-		}
-		if files[0].count > 0 {
-			if err := checkSet(files[:n]); err != nil {
+	for rest := files; len(rest) > 0; {
+		set := rest[:setLength(rest)]
+		if set[0].count > 0 {
+			if err := checkSet(set); err != nil {
 				return err
 			}
 		}
-		files = files[n:]
+		rest = rest[len(set):]
+	}
+	for i, f := range files {
+		names[i] = f.name
 	}
 	return nil
+}
+
+// setLength returns how many of the sorted files are of the first one's set.
+func setLength(files []shardFile) int {
+	n := 1
+	for n < len(files) && files[n].set == files[0].set {
+		n++
+	}
+	return n
 }
 
 // shardFile is a file found by Glob: a shard of a set, or a single file, whose count is
@@ -245,8 +257,12 @@ type shardFile struct {
 	shardParts
 }
 
-// checkSet checks the sorted shards of one base.
+// checkSet checks the sorted shards of one base. It sorts those whose names say how many records they
+// have by their number.
 func checkSet(files []shardFile) error {
+	if counted(files) {
+		return checkCounted(files)
+	}
 	one, count := files[0], files[0].count
 	have := map[int]bool{}
 	for i, f := range files {
@@ -259,11 +275,8 @@ func checkSet(files []shardFile) error {
 		have[f.shard] = true
 	}
 	// A pattern may select some shards of a set that is complete in its folder.
-	prefix, _ := filepath.Split(one.base)
-	dir := cmp.Or(prefix, ".")
-	entries, _ := vfs.ReadDir(dir)
-	for _, e := range entries {
-		if p, ok := parseShard(prefix + e.Name()); ok && p.base == one.base && p.count == count {
+	for _, p := range siblings(one.shardParts) {
+		if p.count == count {
 			have[p.shard] = true
 		}
 	}
@@ -288,6 +301,94 @@ func checkSet(files []shardFile) error {
 		list += fmt.Sprintf(" and %d more", total-len(missing))
 	}
 	return &ShardError{one.name, fmt.Sprintf("%d of %d missing: %s", total, count, list)}
+}
+
+// siblings returns the shards of a base that are in its folder.
+func siblings(one shardParts) []shardParts {
+	prefix, _ := filepath.Split(one.base)
+	entries, _ := vfs.ReadDir(cmp.Or(prefix, "."))
+	var out []shardParts
+	for _, e := range entries {
+		if p, ok := parseShard(prefix + e.Name()); ok && p.base == one.base {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// counted reports whether the names of a base's shards say how many records each has, and not how many
+// shards there are.
+func counted(files []shardFile) bool {
+	one := files[0]
+	numbers := map[int]bool{}
+	for _, p := range siblings(one.shardParts) {
+		if !p.simple {
+			return false
+		}
+		if p.count != one.count {
+			return true
+		}
+		numbers[p.shard] = true
+	}
+	switch n := len(numbers); {
+	case !one.simple || n >= one.count && !numbers[one.count+1]:
+		return false
+	case n > one.count:
+		return true
+	}
+	// All shards have the same number, and there are fewer: shards are missing, or that is how many
+	// records each has.
+	f, err := OpenIndexed(one.name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Len() == one.count
+}
+
+// checkCounted checks the shards of one base whose names say how many records they have. Shards that
+// count from 0 or 1 have no gaps; others are single files.
+func checkCounted(files []shardFile) error {
+	slices.SortFunc(files, func(a, b shardFile) int { return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.count, b.count)) })
+	for i, f := range files[1:] {
+		if f.shard == files[i].shard {
+			return &ShardError{files[i].name, fmt.Sprintf("%s is the same shard; remove one", f.name)}
+		}
+	}
+	numbers := map[int]bool{}
+	for _, p := range siblings(files[0].shardParts) {
+		numbers[p.shard] = true
+	}
+	if !numbers[0] && !numbers[1] {
+		return nil
+	}
+	for i := 1; i < len(numbers); i++ {
+		if !numbers[i] {
+			return &ShardError{files[0].name, fmt.Sprintf("their names end in the number of records, and shard %d is missing", i)}
+		}
+	}
+	return nil
+}
+
+// RecordsInNames returns how many records shards have by their names, which are of sets that Glob
+// returned. Shards whose names do not say so are not in the map.
+func RecordsInNames(names []string) map[string]int64 {
+	sets := map[string][]shardFile{}
+	for _, n := range names {
+		if p, ok := parseShard(n); ok && p.simple {
+			sets[p.base] = append(sets[p.base], shardFile{name: n, set: p.base, shardParts: p})
+		}
+	}
+	out := map[string]int64{}
+	for _, files := range sets {
+		if first := slices.MinFunc(files, func(a, b shardFile) int { return cmp.Compare(a.shard, b.shard) }); first.shard > 1 || !counted(files) {
+			continue
+		}
+		for _, f := range files {
+			out[f.name] = int64(f.count)
+		}
+	}
+	return out
 }
 
 // escapeGlob turns a path into a pattern that matches only that path.

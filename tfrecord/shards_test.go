@@ -3,6 +3,7 @@ package tfrecord
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,6 +55,36 @@ func TestShardNames(t *testing.T) {
 	}
 }
 
+// Two shards whose names end in 3 are two of three, or all that there are, with three records each.
+func TestRecordsInNames(t *testing.T) {
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "w-0-3.tfrecord"), filepath.Join(dir, "w-1-3.tfrecord")
+	for _, path := range []string{first, second} {
+		w, err := Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := w.Write([]byte("record")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := Glob(filepath.Join(dir, "w"))
+	if err != nil || !slices.Equal(found, []string{first, second}) {
+		t.Fatalf("%v, %v", found, err)
+	}
+	if got, want := RecordsInNames(found), map[string]int64{first: 3, second: 3}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := RecordsInNames([]string{"t-1-of-2.tfrecord", "x.tfrecord"}); len(got) > 0 {
+		t.Errorf("got %v for names without a number of records", got)
+	}
+}
+
 func TestGlob(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -88,6 +119,11 @@ func TestGlob(t *testing.T) {
 		{"from 0 and from 1", "t-0-of-1.tfrecord t-1-of-1.tfrecord", "t", "", "one too many"},
 		{"two sets of one base", "train-00000-of-00001.tfrecord train-00000-of-00002.tfrecord train-00001-of-00002.tfrecord", "train", "", "a set of 1 and one of 2"},
 		{"one shard twice", "train-00000-of-00001.tfrecord train-00000-of-00001.tfrecord.gz", "train", "", "is the same shard"},
+		{"records in the names", "w-10-7.tfrecord w-0-20.tfrecord w-1-20.tfrecord w-2-20.tfrecord w-3-20.tfrecord w-4-20.tfrecord w-5-20.tfrecord w-6-20.tfrecord w-7-20.tfrecord w-8-20.tfrecord w-9-20.tfrecord", "w", "w-0-20.tfrecord w-1-20.tfrecord w-2-20.tfrecord w-3-20.tfrecord w-4-20.tfrecord w-5-20.tfrecord w-6-20.tfrecord w-7-20.tfrecord w-8-20.tfrecord w-9-20.tfrecord w-10-7.tfrecord", ""},
+		{"a gap among records in the names", "w-0-20.tfrecord w-2-7.tfrecord", ".", "", "shard 1 is missing"},
+		{"one shard twice, with records in the names", "w-0-20.tfrecord w-1-20.tfrecord w-1-7.tfrecord", ".", "", "is the same shard"},
+		{"numbers of something else", "run-12-5.tfrecord run-17-8.tfrecord", ".", "run-12-5.tfrecord run-17-8.tfrecord", ""},
+		{"fewer than the names say", "w-0-5.tfrecord w-1-5.tfrecord", ".", "", "3 of 5 missing"},
 		{"nothing", "train.txt", "train", "", "no TFRecord files"},
 		{"nothing for a pattern", "train.txt", "*.tfrecord", "", "no TFRecord files"},
 		{"a bad pattern", "", "[", "", "syntax error in pattern"},

@@ -266,6 +266,11 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool, weight f
 		n = limit
 		a.truncated++
 	}
+	if a.extras != nil && a.extras.masks != nil {
+		if reason := a.extras.masks.checkGiven(a.cfg, n); reason != "" {
+			return reason
+		}
+	}
 	if labeled && a.complete {
 		a.labeled++
 	}

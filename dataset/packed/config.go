@@ -42,7 +42,7 @@ const (
 // read.
 type FeatureNames struct {
 	InputIDs []string // token ids
-	TypeIDs  []string // segment of each token; all 0 if not read
+	TypeIDs  []string // segment of each token; all 0 if not read, or by default if no record has it
 	Mask     []string // 1 for a token, 0 for padding, which is dropped; may be absent from a record
 	Label    []string // class number
 	Real     []string // 0 in records that only fill up a batch, which are dropped; may be absent from a record
@@ -241,6 +241,9 @@ func (c Config) withDefaults() Config {
 		m.Probability = cmp.Or(m.Probability, DefaultMaskProbability)
 		if m.WordStarts == nil {
 			m.WordStarts = []string{DefaultWordStarts}
+		}
+		if m.Labels == nil {
+			m.Labels, m.optional = []string{DefaultMaskedLabels}, true
 		}
 		c.Masking = &m
 	}

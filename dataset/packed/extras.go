@@ -132,6 +132,10 @@ func (e *extras) names(first int) (names []string) {
 			names = append(names, x.fields.Names...)
 		}
 	}
+	if e.masks != nil && !e.masks.Given {
+		e.masks.before = columns.Fields{Names: e.masks.Labels, First: first + len(names)}
+		names = append(names, e.masks.Labels...)
+	}
 	if e.masks != nil && e.masks.wholeWords() {
 		e.masks.fields = columns.Fields{Names: e.masks.WordStarts, First: first + len(names)}
 		names = append(names, e.masks.WordStarts...)
@@ -203,7 +207,12 @@ func (e *extras) read(values *tfrecord.Values, data []byte, tokens int, mask []i
 			x.column.Select(mask)
 		}
 	}
-	if e.masks != nil && e.masks.wholeWords() {
+	if e.masks != nil && !e.masks.Given {
+		if name, reason := e.masks.readLabels(values, tokens, mask); reason != "" {
+			return false, name, reason
+		}
+	}
+	if e.masks != nil && e.masks.wholeWords() && e.masks.given == nil {
 		name, v, _, reason := e.masks.fields.Find(values)
 		switch {
 		case reason != "":
@@ -335,7 +344,10 @@ func (e *extras) cut(n, limit int) {
 			}
 		}
 	}
-	if e.masks != nil && e.masks.wholeWords() {
+	if e.masks != nil && e.masks.given != nil {
+		e.masks.given[limit-1] = e.masks.given[n-1]
+		e.masks.given = e.masks.given[:limit]
+	} else if e.masks != nil && e.masks.wholeWords() {
 		e.masks.starts[limit-1] = e.masks.starts[n-1]
 		e.masks.starts = e.masks.starts[:limit]
 	}

@@ -527,6 +527,67 @@ func TestGivenMasks(t *testing.T) {
 	}
 }
 
+// TestMaskedBefore predicts the tokens that records say were masked, and chooses none.
+func TestMaskedBefore(t *testing.T) {
+	const no = NotPredicted
+	m := masking
+	layout := func(change func(*Config)) Config {
+		c := Config{RowLength: 8, Labels: LabelsNone, Standard: []string{InputIDs, ExampleWeights}, Extras: masked, Masking: &m}
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	record := func(labels ...int64) []byte {
+		ids := []int64{1, testMask, 60, 70, 2, 0}
+		return rowtest.Record(t, ints("input_ids", ids...), ints("attention_mask", 1, 1, 1, 1, 1, 0), ints("labels", labels...))
+	}
+	plain := rowtest.Record(t, ints("input_ids", 1, 60, 2))
+	good := record(no, 50, no, 70, no, no)
+	for _, c := range []struct {
+		name    string
+		cfg     Config
+		records [][]byte
+		at      []int32 // of the predictions, and what was there
+		was     []int32
+		says    string
+	}{
+		{"masked and kept", layout(nil), [][]byte{good, record(no, no, 55, no, no, no)}, []int32{1, 3, 7}, []int32{50, 70, 55}, ""},
+		{"none", layout(nil), [][]byte{record(no, no, no, no, no, no)}, []int32{0}, []int32{0}, ""},
+		{"cut", layout(func(c *Config) { c.RowLength, c.Truncate = 3, true }), [][]byte{record(no, 50, no, 70, 2, no)}, []int32{1, 2}, []int32{50, 2}, ""},
+		{"the user's name", layout(func(c *Config) { m := m; m.Labels = []string{"were"}; c.Masking = &m }), [][]byte{good}, nil, nil, "is missing"},
+		{"some records", layout(nil), [][]byte{good, plain}, nil, nil, "is missing, and records before it have it"},
+		{"another length", layout(nil), [][]byte{record(no, 50)}, nil, nil, "has 2 values; expected 6"},
+		{"no token", layout(nil), [][]byte{record(no, testVocabulary, no, no, no, no)}, nil, nil, fmt.Sprintf("has %d at position 1", testVocabulary)},
+		{"too many for fixed rows", layout(func(c *Config) { c.Rows = 1 }), [][]byte{record(1, 50, 60, 70, 2, no)}, nil, nil, "has 5 masked tokens of 5; expected at most 1"},
+	} {
+		a := c.cfg.Assemblers()()
+		var refused error
+		for i, r := range c.records {
+			if err := a.Add(dataset.RecordID{Record: int64(i)}, r); err != nil {
+				refused = err
+			}
+		}
+		if c.says != "" {
+			if refused == nil || !strings.Contains(refused.Error(), c.says) {
+				t.Errorf("%s: error is %v, want %s", c.name, refused, c.says)
+			}
+			continue
+		}
+		if refused != nil {
+			t.Errorf("%s: %v", c.name, refused)
+			continue
+		}
+		b := a.Batch()
+		if at, was := b.Feature("masked_positions").Int32, b.Feature("masked_labels").Int32; !slices.Equal(at, c.at) || !slices.Equal(was, c.was) {
+			t.Errorf("%s: predictions at %v, which were %v; want %v and %v", c.name, at, was, c.at, c.was)
+		}
+		if ids := b.Feature(InputIDs).Int32; ids[1] != testMask || ids[2] != 60 && len(ids) > 3 {
+			t.Errorf("%s: tokens %v are changed", c.name, ids)
+		}
+	}
+}
+
 // TestWrongExtras names the feature and what is wrong.
 func TestWrongExtras(t *testing.T) {
 	words := masking

@@ -37,7 +37,19 @@ type Masking struct {
 	Seed uint64
 	// Given chooses nothing: the predictions are the tokens that are MaskToken, and their labels are 0.
 	Given bool
+	// Labels are the names of a feature of records whose masked tokens were chosen before: for each
+	// token, what it was, or NotPredicted. Nothing is chosen in such records. By default, it is
+	// DefaultMaskedLabels if the records have it.
+	Labels []string
+
+	optional bool // records may have no labels
 }
+
+// NotPredicted is the label of a token that is not to be predicted, as Hugging Face writes it.
+const NotPredicted = -100
+
+// DefaultMaskedLabels is the name of the feature of Labels, if Masking gives none.
+const DefaultMaskedLabels = "labels"
 
 // DefaultWordStarts is the name of the feature that marks words, if Masking gives none.
 const DefaultWordStarts = "word_starts"
@@ -116,9 +128,12 @@ type masks struct {
 	plain   []int32        // the tokens that are not special
 	epoch   int64
 
-	at, labels []int32 // of all predictions: the token's number in its example, and what it was
-	ends       []int32 // of the examples among them
-	starts     []int64 // of words, of the example that is being added; empty without whole words
+	at, labels []int32        // of all predictions: the token's number in its example, and what it was
+	ends       []int32        // of the examples among them
+	starts     []int64        // of words, of the example that is being added; empty without whole words
+	before     columns.Fields // of Labels
+	labelled   presence       // whether records have labels
+	given      []int64        // labels of the example that is being added; nil if it has none
 
 	units  []span // to choose from, of an example
 	chosen []int32
@@ -200,6 +215,84 @@ func (s *masks) readStarts(v *tfrecord.Value, tokens int, mask []int64) string {
 	return ""
 }
 
+// readLabels reads what the tokens of a record were that were masked before, if it says so.
+func (s *masks) readLabels(values *tfrecord.Values, tokens int, mask []int64) (name, reason string) {
+	name, v, _, reason := s.before.Find(values)
+	s.given = nil
+	switch {
+	case reason != "":
+	case !s.labelled.agrees(v != nil):
+		reason = disagrees(v != nil)
+	case v == nil && s.optional:
+		return name, ""
+	case v == nil:
+		reason = "is missing; expected what the masked tokens were"
+	case v.Kind != tfrecord.KindInt64:
+		reason = fmt.Sprintf("has %v values; expected int64", v.Kind)
+	case len(v.Int64s) != tokens:
+		reason = reasonLength(len(v.Int64s), tokens, "token ids")
+	}
+	if reason != "" {
+		return name, reason
+	}
+	s.given = make([]int64, 0, tokens)
+	for i, x := range v.Int64s {
+		if x != NotPredicted && (x < 0 || x >= int64(s.VocabSize)) {
+			return name, fmt.Sprintf("has %d at position %d; expected 0 to %d, because the size of the vocabulary is %d, or %d for a token that is not predicted", x, i, s.VocabSize-1, s.VocabSize, NotPredicted)
+		}
+		if mask == nil || mask[i] != 0 {
+			s.given = append(s.given, x)
+		}
+	}
+	return name, ""
+}
+
+// checkGiven returns what is wrong with the labels of an example of n tokens in fixed rows, which have
+// places for the share of tokens that is masked.
+func (s *masks) checkGiven(cfg *Config, n int) string {
+	if cfg.Rows == 0 || s.given == nil {
+		return ""
+	}
+	has, most := 0, int(s.Probability*float64(n))+1
+	for _, x := range s.given {
+		if x != NotPredicted {
+			has++
+		}
+	}
+	if has > most {
+		return fmt.Sprintf("has %d masked tokens of %d; expected at most %d in fixed rows, by a probability of masking of %v", has, n, most, s.Probability)
+	}
+	return ""
+}
+
+// presence is whether the records so far have a feature.
+type presence int8
+
+const (
+	unknown presence = iota
+	without
+	with
+)
+
+// agrees reports whether a record has the feature as those before it.
+func (p *presence) agrees(has bool) bool {
+	now := without
+	if has {
+		now = with
+	}
+	if *p == unknown {
+		*p = now
+	}
+	return *p == now
+}
+
+func disagrees(has bool) string {
+	if has {
+		return "is in the record, and not in those before it; expected it in all records or in none"
+	}
+	return "is missing, and records before it have it; expected it in all records or in none"
+}
+
 // maskUse is what the key of a record's Random is used for; dataset uses 0 to 2 and 4.
 const maskUse = 3
 
@@ -212,6 +305,15 @@ func (s *masks) choose(tokens []int32, id dataset.RecordID) {
 				s.add(int32(i), 0)
 			}
 		}
+		return
+	}
+	if s.given != nil {
+		for i, x := range s.given {
+			if x != NotPredicted {
+				s.add(int32(i), int32(x))
+			}
+		}
+		s.given = nil
 		return
 	}
 	candidates := s.split(tokens)

@@ -2,6 +2,7 @@ package packed
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/internal/columns"
@@ -14,6 +15,7 @@ type records struct {
 	values                       tfrecord.Values
 	ids, types, mask, label, yes fields
 	weight                       fields
+	typed                        presence // whether records have types
 }
 
 // fields holds the positions of a feature's names among the decoder's names.
@@ -78,6 +80,9 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 		name, types, reason := r.numbers(r.types)
 		switch {
 		case reason != "":
+		case !r.typed.agrees(types != nil):
+			reason = disagrees(types != nil)
+		case types == nil && slices.Equal(r.types.names, DefaultFeatureNames().TypeIDs): // all 0
 		case types == nil:
 			reason = columns.Missing(r.types.names, data)
 		case len(types) != len(ids):
@@ -113,6 +118,17 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 		return bad(idsName, reason)
 	}
 	return nil
+}
+
+// Assumed returns what is assumed of the records so far where they may be of two kinds.
+func (a *assembler) Assumed() (said []string) {
+	if r := a.decoded; r != nil && len(r.types.names) > 0 && r.typed == without {
+		said = append(said, fmt.Sprintf("records have no %s; all are 0", r.types.names[0]))
+	}
+	if a.extras != nil && a.extras.masks != nil && a.extras.masks.labelled == with {
+		said = append(said, fmt.Sprintf("records have %s: the tokens that they name are predicted, and none are masked here", a.extras.masks.Labels[0]))
+	}
+	return said
 }
 
 // readLabel returns the label of the record that was decoded, and whether it has one, or the feature

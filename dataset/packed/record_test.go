@@ -54,6 +54,7 @@ func TestRecordForms(t *testing.T) {
 		{"padding of any id", Config{VocabSize: 103, NumTypes: 2}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 102, -1), ints("segment_ids", 0, 0, 1, 1, 99), ints("input_mask", 1, 1, 1, 1, 0), ints("label_ids", 1)}, want},
 		{"names of the user", Config{Features: FeatureNames{InputIDs: []string{"x"}, TypeIDs: []string{"y"}, Label: []string{"z"}}}, []tfrecord.Feature{ints("x", 101, 7, 8, 102), ints("y", 0, 0, 1, 1), ints("z", 1), ints("input_ids", 3)}, want},
 		{"no types", Config{Features: FeatureNames{TypeIDs: []string{}}}, []tfrecord.Feature{ints("input_ids", 101, 102), ints("label_ids", 1)}, Example{IDs: []int32{101, 102}, TypeIDs: []int32{0, 0}, Label: 1, Labeled: true}},
+		{"types in no record", Config{}, []tfrecord.Feature{ints("input_ids", 101, 102, 0), ints("attention_mask", 1, 1, 0), ints("label_ids", 1)}, Example{IDs: []int32{101, 102}, TypeIDs: []int32{0, 0}, Label: 1, Labeled: true}},
 		{"mask not read", Config{Features: FeatureNames{Mask: []string{}}}, []tfrecord.Feature{ints("input_ids", 101, 102), ints("segment_ids", 0, 0), ints("input_mask", 1, 0), ints("label_ids", 1)}, Example{IDs: []int32{101, 102}, TypeIDs: []int32{0, 0}, Label: 1, Labeled: true}},
 		{"label optional and there", Config{Labels: LabelsOptional}, []tfrecord.Feature{ints("input_ids", 101, 7, 8, 102), ints("segment_ids", 0, 0, 1, 1), ints("label_ids", 1)}, want},
 		{"label optional and missing", Config{Labels: LabelsOptional}, []tfrecord.Feature{ints("input_ids", 101), ints("segment_ids", 0)}, Example{IDs: []int32{101}, TypeIDs: []int32{0}}},
@@ -79,6 +80,21 @@ func TestRecordForms(t *testing.T) {
 	}
 }
 
+// TestTypesInSomeRecords refuses records of which some have types and others do not.
+func TestTypesInSomeRecords(t *testing.T) {
+	ids, types, label := ints("input_ids", 101, 7), ints("segment_ids", 0, 1), ints("label_ids", 1)
+	with, without := rowtest.Record(t, ids, types, label), rowtest.Record(t, ids, label)
+	for want, records := range map[string][2][]byte{"is missing, and records before it have it": {with, without}, "is in the record, and not in those before it": {without, with}} {
+		a := Config{}.Assemblers()()
+		if err := a.Add(dataset.RecordID{}, records[0]); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Add(dataset.RecordID{Record: 1}, records[1]); err == nil || err.Feature != "segment_ids" || !strings.Contains(err.Reason, want) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
+
 func TestRecordErrors(t *testing.T) {
 	ids, types, label := ints("input_ids", 101, 7, 102), ints("segment_ids", 0, 1, 1), ints("label_ids", 1)
 	many := []tfrecord.Feature{types, label}
@@ -95,7 +111,7 @@ func TestRecordErrors(t *testing.T) {
 		{"no ids", Config{}, []tfrecord.Feature{types, label, ints("ids", 1)}, "input_ids", `is missing (also tried input_word_ids); the record has "ids", "label_ids", "segment_ids"`},
 		{"no features at all", Config{}, nil, "input_ids", `is missing (also tried input_word_ids); the record has no features`},
 		{"a record of many features", Config{}, many, "input_ids", `"x17" and 12 more`},
-		{"no types", Config{}, []tfrecord.Feature{ids, label}, "segment_ids", `is missing (also tried token_type_ids, input_type_ids, type_ids); the record has "input_ids", "label_ids"`},
+		{"no types under the user's name", Config{Features: FeatureNames{TypeIDs: []string{"y"}}}, []tfrecord.Feature{ids, label}, "y", `is missing; the record has "input_ids", "label_ids"`},
 		{"no label", Config{}, []tfrecord.Feature{ids, types}, "label_ids", `is missing (also tried label, labels); the record has "input_ids", "segment_ids"`},
 		{"one name only", Config{Features: FeatureNames{Label: []string{"class"}}}, []tfrecord.Feature{ids, types, label}, "class", `is missing; the record has "input_ids", "label_ids", "segment_ids"`},
 		{"ids as text", Config{}, []tfrecord.Feature{tfrecord.BytesFeature("input_ids", []byte("a")), types, label}, "input_ids", "has bytes values; expected int64"},

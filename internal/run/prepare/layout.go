@@ -89,6 +89,9 @@ func PackedFor(p params.Params, c *graphs.Contract) packed.Config {
 	}
 	if m := c.Masking; m != nil {
 		l.Masking = &packed.Masking{Probability: p.Data.MaskProbability, MaskToken: int(m.MaskToken), VocabSize: int(m.VocabSize), WholeWords: p.Data.WholeWords, Seed: uint64(p.Seed)}
+		if record, ok := p.Data.Features[maskedLabels(c)]; ok {
+			l.Masking.Labels = []string{record}
+		}
 		for _, id := range m.Special {
 			l.Masking.Special = append(l.Masking.Special, int(id))
 		}
@@ -182,7 +185,7 @@ func takesImages(s dataset.Spec) bool {
 func checkFeatures(p params.Params, c *graphs.Contract) error {
 	var read []string
 	for _, f := range c.Features {
-		if f.Make == "" {
+		if f.Make == "" || f.Make == packed.MakeMaskedLabels {
 			read = append(read, f.Name)
 		}
 	}
@@ -195,6 +198,16 @@ func checkFeatures(p params.Params, c *graphs.Contract) error {
 		}
 	}
 	return nil
+}
+
+// maskedLabels returns the name of a graph's feature of what the masked tokens were, or "".
+func maskedLabels(c *graphs.Contract) string {
+	for _, f := range c.Features {
+		if f.Make == packed.MakeMaskedLabels {
+			return f.Name
+		}
+	}
+	return ""
 }
 
 // bound returns the limit of a graph's feature of integers from 0, or 0 if there is none.
