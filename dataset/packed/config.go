@@ -243,7 +243,7 @@ func (c Config) withDefaults() Config {
 			m.WordStarts = []string{DefaultWordStarts}
 		}
 		if m.Labels == nil {
-			m.Labels, m.optional = []string{DefaultMaskedLabels}, true
+			m.Labels = []string{DefaultMaskedLabels}
 		}
 		c.Masking = &m
 	}

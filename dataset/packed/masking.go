@@ -41,8 +41,6 @@ type Masking struct {
 	// token, what it was, or NotPredicted. Nothing is chosen in such records. By default, it is
 	// DefaultMaskedLabels if the records have it.
 	Labels []string
-
-	optional bool // records may have no labels
 }
 
 // NotPredicted is the label of a token that is not to be predicted, as Hugging Face writes it.
@@ -223,7 +221,7 @@ func (s *masks) readLabels(values *tfrecord.Values, tokens int, mask []int64) (n
 	case reason != "":
 	case !s.labelled.agrees(v != nil):
 		reason = disagrees(v != nil)
-	case v == nil && s.optional:
+	case v == nil && slices.Equal(s.Labels, []string{DefaultMaskedLabels}):
 		return name, ""
 	case v == nil:
 		reason = "is missing; expected what the masked tokens were"
