@@ -113,6 +113,13 @@ func TestScheduleValidate(t *testing.T) {
 		{func(c *ScheduleConfig) { c.Name, c.Cycles = CosineWithRestarts, 1.5 }, "expected a whole number"},
 		{func(c *ScheduleConfig) { c.Name, c.Cycles = Cosine, 1.5 }, ""},
 		{func(c *ScheduleConfig) { c.Timescale = -1 }, "timescale is -1"},
+		{func(c *ScheduleConfig) { c.Name, c.DecaySteps = WSD, -1 }, "decay steps are -1"},
+		{func(c *ScheduleConfig) { c.Name, c.DecayRatio = WSD, 2 }, "decay ratio is 2"},
+		{func(c *ScheduleConfig) { c.Name, c.DecayShape = WSD, "round" }, `decay shape is "round"`},
+		{func(c *ScheduleConfig) { c.Name, c.DecaySteps, c.WarmupSteps = WSD, 60, 50 }, "warmup and decay are 50 and 60 steps; expected no more than the total steps, 100"},
+		{func(c *ScheduleConfig) { c.Name = Points }, "there are no points"},
+		{func(c *ScheduleConfig) { c.Name, c.Points = Points, []Point{{5, 1}, {5, 0}} }, "point 1 is at step 5"},
+		{func(c *ScheduleConfig) { c.Name, c.Points = Points, []Point{{5, math.NaN()}} }, "factor at step 5 is NaN"},
 	} {
 		cfg := good
 		c.change(&cfg)
@@ -130,7 +137,7 @@ func TestScheduleLaws(t *testing.T) {
 	for _, name := range Schedules() {
 		for _, warmup := range []int64{0, 1, 7, 50} {
 			for _, end := range []float64{0, 0.25} {
-				if name == Exponential && end == 0 { // which it never reaches
+				if name == Exponential && end == 0 || name == Points { // which never reach it, or go where they say
 					continue
 				}
 				c := ScheduleConfig{Name: name, PeakLearningRate: 1, WarmupSteps: warmup, TotalSteps: 50, EndLearningRate: end, Power: 2, Cycles: 2}

@@ -513,7 +513,7 @@ func (t *StandardTrainer[P]) Restore(step int64, raw json.RawMessage, keepInput 
 	if state.Seed != t.cfg.Seed {
 		logf(t.cfg.Out, "train | step: % 6d | the seed was %d and is now %d", step, state.Seed, t.cfg.Seed)
 	}
-	if state.Schedule != t.cfg.Schedule {
+	if state.Schedule.String() != t.cfg.Schedule.String() {
 		logf(t.cfg.Out, "train | step: % 6d | the learning-rate schedule was %v and is now %v", step, state.Schedule, t.cfg.Schedule)
 	}
 	return nil

@@ -67,26 +67,78 @@ def hf_inverse_sqrt(step, warmup, timescale=None):
     return 1 / math.sqrt((step + timescale - warmup) / timescale)
 
 
+def hf_wsd(step, warmup, total, decay, shape):
+    stable = total - warmup - decay
+    if step < warmup:
+        return hf_warmup(step, warmup)
+    if step < warmup + stable:
+        return 1.0
+    if step >= warmup + stable + decay:
+        return 0.0
+    progress = (step - warmup - stable) / max(1, decay)
+    if shape == "linear":
+        return 1.0 - progress
+    if shape == "1-sqrt":
+        return 1.0 - math.sqrt(progress)
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def points(step, at, factors):
+    return float(np.interp(step, at, factors))
+
+
 def schedules():
     cases = []
 
     def add(source, config, steps, rate, tolerance=1e-12):
         config = {"peak_learning_rate": PEAK, **config}
         values = [[s, float(rate(s))] for s in steps]
-        cases.append({"source": source, "config": config, "values": values, "tolerance": tolerance})
+        cases.append(
+            {
+                "source": source,
+                "config": config,
+                "values": values,
+                "tolerance": tolerance,
+            }
+        )
 
     def hf(config, steps, multiplier):
         add("transformers", config, steps, lambda s: PEAK * multiplier(s))
 
     # What MRPC makes of 3 epochs of 3,668 pairs in batches of 32.
     total, warmup = 345, math.ceil(345 * 0.1)
-    steps = [0, 1, 2, 17, warmup - 1, warmup, warmup + 1, 100, 200, 300, total - 1, total]
+    steps = [
+        0,
+        1,
+        2,
+        17,
+        warmup - 1,
+        warmup,
+        warmup + 1,
+        100,
+        200,
+        300,
+        total - 1,
+        total,
+    ]
     beyond = [total + 1, total + 50]
     ratio = {"total_steps": total, "warmup_ratio": 0.1}
     hf({"name": "constant"}, steps + beyond, lambda s: hf_constant(s, 0))
-    hf({"name": "constant", "warmup_steps": 10}, steps + beyond, lambda s: hf_constant(s, 10))
-    hf({"name": "linear", **ratio}, steps + beyond, lambda s: hf_linear(s, warmup, total))
-    hf({"name": "linear", "total_steps": total}, steps + beyond, lambda s: hf_linear(s, 0, total))
+    hf(
+        {"name": "constant", "warmup_steps": 10},
+        steps + beyond,
+        lambda s: hf_constant(s, 10),
+    )
+    hf(
+        {"name": "linear", **ratio},
+        steps + beyond,
+        lambda s: hf_linear(s, warmup, total),
+    )
+    hf(
+        {"name": "linear", "total_steps": total},
+        steps + beyond,
+        lambda s: hf_linear(s, 0, total),
+    )
     hf(
         {"name": "linear", "total_steps": 10, "warmup_steps": 10},
         [0, 9, 10, 11],
@@ -131,11 +183,40 @@ def schedules():
         lambda s: hf_inverse_sqrt(s, 35, 500),
     )
 
+    for shape in ("cosine", "linear", "1-sqrt"):
+        decay = math.ceil(total * 0.2)
+        hf(
+            {"name": "wsd", **ratio, "decay_ratio": 0.2, "decay_shape": shape},
+            [*steps, 275, 276, 277, *beyond],
+            lambda s, shape=shape, decay=decay: hf_wsd(s, warmup, total, decay, shape),
+        )
+    hf(
+        {"name": "wsd", "total_steps": total, "decay_steps": 10},
+        [*steps, *beyond],
+        lambda s: hf_wsd(s, 0, total, 10, "cosine"),
+    )
+    at, factors = [5, 35, 200, 345], [0.1, 1.0, 0.5, 0.0]
+    add(
+        "numpy.interp",
+        {
+            "name": "points",
+            "total_steps": total,
+            "points": [{"step": s, "factor": f} for s, f in zip(at, factors)],
+        },
+        [*steps, 5, 6, 34, 35, 199, *beyond],
+        lambda s: PEAK * points(s, at, factors),
+    )
+
     keras = tf.keras.optimizers.schedules  # float32 inside
     plain = [0, 1, 50, 172, 173, 300, 344, 345, 346, 1000]
     add(
         "keras PolynomialDecay",
-        {"name": "polynomial", "total_steps": total, "power": 2.0, "end_learning_rate": 1e-6},
+        {
+            "name": "polynomial",
+            "total_steps": total,
+            "power": 2.0,
+            "end_learning_rate": 1e-6,
+        },
         plain,
         keras.PolynomialDecay(PEAK, total, 1e-6, power=2.0),
         1e-5,
@@ -215,6 +296,8 @@ def formats():
 
 if __name__ == "__main__":
     golden = {"schedules": schedules(), "formats": formats()}
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w") as f:
+    with open(
+        os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w"
+    ) as f:
         json.dump(golden, f, indent=None, separators=(",", ":"))
         f.write("\n")

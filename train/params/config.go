@@ -75,6 +75,11 @@ func (p Params) Packed() packed.Config {
 
 func (p Params) ScheduleConfig(steps int64) runner.ScheduleConfig {
 	o := p.Optimizer
-	return runner.ScheduleConfig{Name: o.Schedule, PeakLearningRate: o.LearningRate, EndLearningRate: o.EndLearningRate,
-		WarmupSteps: o.WarmupSteps, WarmupRatio: o.WarmupRatio, TotalSteps: steps, Power: o.Power, Cycles: o.Cycles, Timescale: o.Timescale}
+	points, _ := o.points(steps) // checked by Validate
+	c := runner.ScheduleConfig{Name: o.Schedule, PeakLearningRate: o.LearningRate, EndLearningRate: o.EndLearningRate,
+		WarmupSteps: o.WarmupSteps, WarmupRatio: o.WarmupRatio, TotalSteps: steps, Power: o.Power, Cycles: o.Cycles, Timescale: o.Timescale, Points: points}
+	if o.Schedule == runner.WSD {
+		c.DecaySteps, c.DecayRatio, c.DecayShape = o.DecaySteps, o.DecayRatio, o.DecayShape
+	}
+	return c
 }

@@ -78,6 +78,8 @@ var peers = []struct {
 	{"lr initial_learning_rate", Meant{Params: []string{"optimizer.learning_rate"}}},
 	{"lr_scheduler_type lr_scheduler lr_schedule learning_rate_schedule scheduler", Meant{Params: []string{"optimizer.schedule"}}},
 	{"warmup num_warmup_steps", Meant{Params: []string{"optimizer.warmup_steps"}}},
+	{"num_decay_steps", Meant{Params: []string{"optimizer.decay_steps"}}},
+	{"decay_type", Meant{Params: []string{"optimizer.decay_shape"}}},
 	{"warmup_proportion", Meant{Params: []string{"optimizer.warmup_ratio"}}},
 	{"wd weight_decay_rate", Meant{Params: []string{"optimizer.weight_decay"}}},
 	{"max_grad_norm gradient_clipping gradient_clip_norm global_clipnorm", Meant{Params: []string{"optimizer.clip_norm"}}},

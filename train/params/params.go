@@ -82,6 +82,10 @@ type Optimizer struct {
 	Power           float64            `yaml:"power"`
 	Cycles          float64            `yaml:"cycles"`
 	Timescale       int64              `yaml:"timescale"`
+	DecaySteps      int64              `yaml:"decay_steps"`
+	DecayRatio      float64            `yaml:"decay_ratio"`
+	DecayShape      string             `yaml:"decay_shape"`
+	Points          string             `yaml:"points"`
 	WeightDecay     float64            `yaml:"weight_decay"`
 	ClipNorm        float64            `yaml:"clip_norm"`
 	Hyperparameters map[string]float64 `yaml:"hyperparameters"`

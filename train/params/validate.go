@@ -167,6 +167,9 @@ func (o Optimizer) together() error {
 
 // CheckSchedule checks the schedule of the learning rate for a number of steps.
 func (p Params) CheckSchedule(steps int64) error {
+	if _, err := p.Optimizer.points(steps); err != nil {
+		return err
+	}
 	schedule := p.ScheduleConfig(steps)
 	err := schedule.Validate()
 	if err == nil {
@@ -176,6 +179,8 @@ func (p Params) CheckSchedule(steps int64) error {
 	switch {
 	case schedule.WarmupSteps > steps:
 		of = "optimizer.warmup_steps"
+	case schedule.Name == runner.WSD && schedule.Warmup()+schedule.Decay() > steps:
+		of = "optimizer.decay_steps"
 	case schedule.Name == runner.CosineWithRestarts && schedule.Cycles != math.Trunc(schedule.Cycles):
 		of = "optimizer.cycles"
 	}

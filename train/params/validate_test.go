@@ -47,6 +47,18 @@ func TestValidate(t *testing.T) {
 		{"checkpoint.best_mode=most", `params: checkpoint.best_mode is "most"; expected auto, max or min`},
 		{"train.min_delta=-1", "train.min_delta is -1; expected a finite number"},
 		{"train.min_delta=0.5", "train.min_delta is 0.5 and train.patience is 0; expected the number of evaluations"},
+		// Schedules.
+		{"optimizer.schedule=wsd optimizer.decay_ratio=0.9 optimizer.warmup_ratio=0.1", ""},
+		{"optimizer.schedule=wsd optimizer.decay_ratio=0.9 optimizer.warmup_ratio=0.2", "warmup and decay are"},
+		{"optimizer.schedule=points optimizer.points=0:0,5%:1,100%:0", ""},
+		{"optimizer.schedule=points optimizer.points=100:0.5,2000:1", ""},
+		{"optimizer.schedule=points", "optimizer.points is empty"},
+		{"optimizer.points=0:1", `optimizer.points is "0:1", and optimizer.schedule is linear`},
+		{"optimizer.schedule=points optimizer.points=0:0,100:1,50%:1", "expected steps or shares of all steps, not both"},
+		{"optimizer.schedule=points optimizer.points=10%:0,5%:1", `optimizer.points has "5%:1"`},
+		{"optimizer.schedule=points optimizer.points=ten:1", `optimizer.points has "ten:1"; expected STEP:FACTOR`},
+		{"optimizer.schedule=points optimizer.points=101%:1", `optimizer.points has "101%:1"`},
+		{"optimizer.schedule=points optimizer.points=0:1 optimizer.warmup_steps=5", "optimizer.warmup_steps is 5"},
 		// A device is for one.
 		{"runtime.device=/device:CPU:0", ""},
 		{"strategy.name=one runtime.device=/device:CPU:0", ""},
