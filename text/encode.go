@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// Encoding is a text, or a pair of texts, as input of a BERT model.
+// Encoding is a text, or a pair of texts, as input of a model.
 type Encoding struct {
-	IDs       []int32 // [CLS] a [SEP], or [CLS] a [SEP] b [SEP]
-	TypeIDs   []int32 // 0 up to the first [SEP], 1 after it; as long as IDs
+	IDs       []int32 // with special tokens, such as [CLS] a [SEP] or [CLS] a [SEP] b [SEP]
+	TypeIDs   []int32 // those of the template; as long as IDs
 	Truncated bool    // whether tokens were dropped
 }
 
@@ -31,40 +31,67 @@ func (t *Tokenizer) Encode(a, b string, maxLen int) Encoding {
 	return e
 }
 
+// Lengths is how many tokens of each text an encoding has.
+type Lengths struct{ A, B int }
+
 // EncodeInto is [Tokenizer.Encode] into the slices of e, which grow as needed.
-func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) {
-	most, specials := math.MaxInt, 2
+func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) Lengths {
+	f := &t.template.Single
+	if b != "" {
+		f = &t.template.Pair
+	}
+	most := math.MaxInt
 	if maxLen > 0 {
 		most = maxLen
 	}
-	ids, moreA := t.AppendFirst(append(e.IDs[:0], t.cls), a, most)
-	keepA, keepB, moreB := len(ids)-1, 0, 0
-	second := len(ids) + 1 // where b begins
-	ids = append(ids, t.sep)
+	ids := appendSpecials(e.IDs[:0], f.Before)
+	first := len(ids)
+	ids, moreA := t.algorithm.AppendFirst(ids, a, most)
+	keepA, keepB, moreB := len(ids)-first, 0, 0
+	ids = appendSpecials(ids, f.Between)
+	second := len(ids)
 	if b != "" {
-		specials = 3
-		ids, moreB = t.AppendFirst(ids, b, most)
+		ids, moreB = t.algorithm.AppendFirst(ids, b, most)
 		keepB = len(ids) - second
-		ids = append(ids, t.sep)
 	}
 	lenA, lenB := keepA+moreA, keepB+moreB
-	if maxLen > 0 && lenA+lenB+specials > maxLen {
+	if specials := f.specials(); maxLen > 0 && lenA+lenB+specials > maxLen {
 		keepA, keepB = longestFirst(lenA, lenB, max(0, maxLen-specials))
-		if b != "" {
-			copy(ids[keepA+2:], ids[second:second+keepB])
-			ids = ids[:keepA+keepB+3]
-			ids[len(ids)-1] = t.sep
-		} else {
-			ids = ids[:keepA+2]
-		}
-		ids[keepA+1] = t.sep
+		at := first + keepA + len(f.Between)
+		copy(ids[at:], ids[second:second+keepB])
+		appendSpecials(ids[:first+keepA], f.Between)
+		ids = ids[:at+keepB]
 	}
-	types := slices.Grow(e.TypeIDs[:0], len(ids))[:len(ids)]
-	clear(types[:keepA+2])
-	for i := keepA + 2; i < len(types); i++ {
-		types[i] = 1
-	}
+	ids = appendSpecials(ids, f.After)
+	types := slices.Grow(e.TypeIDs[:0], len(ids))
+	types = appendTypes(types, f.Before)
+	types = appendType(types, f.TypeA, keepA)
+	types = appendTypes(types, f.Between)
+	types = appendType(types, f.TypeB, keepB)
+	types = appendTypes(types, f.After)
 	*e = Encoding{IDs: ids, TypeIDs: types, Truncated: keepA+keepB < lenA+lenB}
+	return Lengths{keepA, keepB}
+}
+
+func appendSpecials(ids []int32, specials []Special) []int32 {
+	for _, s := range specials {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+func appendTypes(types []int32, specials []Special) []int32 {
+	for _, s := range specials {
+		types = append(types, s.Type)
+	}
+	return types
+}
+
+func appendType(types []int32, typ int32, n int) []int32 {
+	for range n {
+		types = append(types, typ)
+	}
+	return types
 }
 
 // longestFirst returns how many tokens are kept of two texts of a and b tokens if

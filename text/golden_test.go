@@ -84,7 +84,7 @@ func TestTruncationGoldens(t *testing.T) {
 			b = " " + strings.Repeat(g.Word+" ", c[1])
 		}
 		e := tok.Encode(a, b, c[2])
-		keptA, keptB := slices.Index(e.IDs, tok.sep)-1, -1
+		keptA, keptB := slices.Index(e.IDs, tok.roles.Sep)-1, -1
 		if b != "" {
 			keptB = len(e.IDs) - keptA - 3
 		}

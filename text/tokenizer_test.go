@@ -186,7 +186,7 @@ func slowIDs(t *Tokenizer, text string) []int32 {
 	}
 	for _, r := range text {
 		if r < utf8.RuneSelf {
-			switch c := t.ascii[r]; {
+			switch c := t.algorithm.(*wordPiece).ascii[r]; {
 			case c == byteSpace:
 				end()
 			case c == byteAlone:
@@ -202,8 +202,8 @@ func slowIDs(t *Tokenizer, text string) []int32 {
 }
 
 func slowPieces(t *Tokenizer, word []rune) []int32 {
-	if len(word) > t.maxChars {
-		return []int32{t.unk}
+	if len(word) > t.algorithm.(*wordPiece).maxChars {
+		return []int32{t.roles.Unk}
 	}
 	var ids []int32
 	for start := 0; start < len(word); {
@@ -219,7 +219,7 @@ func slowPieces(t *Tokenizer, word []rune) []int32 {
 			}
 		}
 		if stop == start {
-			return []int32{t.unk}
+			return []int32{t.roles.Unk}
 		}
 		start = stop
 	}
@@ -268,7 +268,7 @@ func FuzzTokenizer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string, set byte, maxLen int) {
 		tok := toks[int(set)%len(toks)]
 		e := tok.Encode(a, b, maxLen)
-		if len(e.IDs) != len(e.TypeIDs) || e.IDs[0] != tok.cls || e.IDs[len(e.IDs)-1] != tok.sep {
+		if len(e.IDs) != len(e.TypeIDs) || e.IDs[0] != tok.roles.Cls || e.IDs[len(e.IDs)-1] != tok.roles.Sep {
 			t.Fatalf("%q, %q within %d: %+v", a, b, maxLen, e)
 		}
 		if maxLen >= 3 && len(e.IDs) > maxLen {

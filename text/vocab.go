@@ -30,7 +30,7 @@ const MaxVocabBytes = 128 << 20
 // real one, and low enough for ids, trie cells and their offsets to fit in 32 bits.
 const maxVocab = 1 << 24
 
-// Vocab is a WordPiece vocabulary. The id of a token is its line in the file, from 0. It
+// Vocab is the tokens of a model by id. In a vocab.txt the id of a token is its line, from 0. It
 // is immutable and safe for concurrent use.
 type Vocab struct {
 	tokens []string
@@ -85,13 +85,18 @@ func ParseVocab(data []byte, name string) (*Vocab, error) {
 		}
 		v.tokens = append(v.tokens, string(bytes.TrimRightFunc(line, unicode.IsSpace)))
 	}
-	v.trie = trie.New(v.tokens)
+	v = NewVocab(v.tokens)
 	for _, s := range []string{Unk, Cls, Sep} {
 		if _, ok := v.ID(s); !ok {
 			return nil, &VocabError{Path: name, Reason: "has no " + s + "; expected a BERT vocab.txt with one token per line"}
 		}
 	}
 	return v, nil
+}
+
+// NewVocab returns the vocabulary of tokens whose ids are their positions. An id without a token has "".
+func NewVocab(tokens []string) *Vocab {
+	return &Vocab{tokens: tokens, trie: trie.New(tokens)}
 }
 
 // Size returns the number of ids: every id is below it. The embedding table of a model

@@ -1,27 +1,51 @@
 package text
 
 import (
-	"iter"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
-// Span is a part of a text, as offsets of bytes.
-type Span struct{ Start, End int }
+// Continues implements Algorithm: whether a token begins with "##".
+func (t *wordPiece) Continues(token string) bool { return strings.HasPrefix(token, Continuation) }
 
-// AppendWords appends the [Tokenizer.Words] of a text to dst.
-func (t *Tokenizer) AppendWords(dst []Span, text string) []Span {
-	return slices.AppendSeq(dst, t.Words(text))
+// AppendTokens implements Algorithm. The span of a token is that of its word.
+func (t *wordPiece) AppendTokens(dst []Token, text string, most int) (tokens []Token, more int) {
+	var ids []int32
+	begin := len(dst)
+	t.words(text, func(w Span) bool {
+		var cut int
+		ids, cut = t.AppendFirst(ids[:0], text[w.Start:w.End], most-(len(dst)-begin))
+		more += cut
+		for _, id := range ids {
+			dst = append(dst, Token{id, w})
+		}
+		return true
+	})
+	return dst, more
 }
 
-// Words returns the words of a text: its parts between white space, of which each punctuation mark and
-// each CJK ideograph is one. AppendIDs of the words, one after the other, gives the ids of the text,
+// Decode implements Algorithm: the tokens with spaces between words.
+func (t *wordPiece) Decode(ids []int32, specials bool) string {
+	var b strings.Builder
+	for _, id := range ids {
+		token := t.vocab.Token(id)
+		if token == "" || !specials && slices.Contains([]string{Pad, Unk, Cls, Sep, Mask}, token) {
+			continue
+		}
+		piece, inner := strings.CutPrefix(token, Continuation)
+		if !inner && b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(piece)
+	}
+	return b.String()
+}
+
+// words calls yield with the words of a text: its parts between white space, of which each punctuation
+// mark and each CJK ideograph is one. The ids of the words, one after the other, are those of the text,
 // except that special tokens that are written out are plain characters.
-func (t *Tokenizer) Words(text string) iter.Seq[Span] {
-	return func(yield func(Span) bool) { t.words(text, yield) }
-}
-
-func (t *Tokenizer) words(text string, yield func(Span) bool) {
+func (t *wordPiece) words(text string, yield func(Span) bool) {
 	begin := -1
 	end := func(at int) bool {
 		from := begin

@@ -22,7 +22,7 @@ var tiers = [][]string{
 }
 
 // notShipped are folders of code that only tests and measurements use.
-var notShipped = []string{"internal/archtest", "internal/testkit", "text/bench", "internal/app/serve/bench"}
+var notShipped = []string{"internal/archtest", "internal/testkit", "text/bench", "text/tokenizerjson/compare", "internal/app/serve/bench"}
 
 // tierOf is the tier of a package, or -1.
 func tierOf(path string) int {

@@ -20,8 +20,9 @@ const (
 	NBest            = 20  // spans of a window that are kept
 )
 
-// Context is a tokenized context. Starts and Ends have the characters of each token's word: where it
-// starts, and after its end. More is the number of tokens that were left out at its end.
+// Context is a tokenized context. Starts and Ends have the characters that each token stands for: where
+// they start, and after their end. In vocabularies of WordPiece they are those of the token's word. More is
+// the number of tokens that were left out at its end.
 type Context struct {
 	IDs, Starts, Ends []int32
 	More              int
@@ -29,19 +30,27 @@ type Context struct {
 
 // Tokenize tokenizes a context, of which it keeps at most some tokens.
 func Tokenize(t *text.Tokenizer, context string, most int) Context {
-	var c Context
-	at, chars := 0, int32(0)
-	for w := range t.Words(context) {
-		chars += int32(utf8.RuneCountInString(context[at:w.Start]))
-		end := chars + int32(utf8.RuneCountInString(context[w.Start:w.End]))
-		ids, more := t.AppendFirst(c.IDs, context[w.Start:w.End], most-len(c.IDs))
-		c.IDs, c.More = ids, c.More+more
-		for len(c.Starts) < len(c.IDs) {
-			c.Starts, c.Ends = append(c.Starts, chars), append(c.Ends, end)
+	tokens, more := t.AppendTokens(nil, context, most)
+	c := Context{More: more}
+	var at text.Span // of the bytes whose characters are known
+	var start, end int32
+	for _, token := range tokens {
+		if token.Span != at {
+			start = charsAt(context, at.Start, start, token.Start)
+			end = charsAt(context, at.End, end, token.End)
+			at = token.Span
 		}
-		at, chars = w.End, end
+		c.IDs, c.Starts, c.Ends = append(c.IDs, token.ID), append(c.Starts, start), append(c.Ends, end)
 	}
 	return c
+}
+
+// charsAt returns the number of characters before byte to, given that before byte from.
+func charsAt(s string, from int, chars int32, to int) int32 {
+	if to < from {
+		return chars - int32(utf8.RuneCountInString(s[to:from]))
+	}
+	return chars + int32(utf8.RuneCountInString(s[from:to]))
 }
 
 // Question tokenizes a question. cut reports that tokens were left out, for windows of at most maxLength

@@ -1,0 +1,77 @@
+// Command compare encodes texts with a tokenizer.json, for compare.py, which compares the tokens with those
+// of the Python library.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/text/tokenizerjson"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+// answer is what compare.py compares.
+type answer struct {
+	IDs     []int32   `json:"ids"`
+	Offsets [][2]int  `json:"offsets"` // characters
+	Texts   [2]string `json:"texts"`   // decoded, with and without special tokens
+	Pair    []int32   `json:"pair"`    // of the text with itself, with special tokens, cut to 20
+	Types   []int32   `json:"types"`
+}
+
+// run answers each line of standard input, a text as JSON, with a line.
+func run() error {
+	t, err := tokenizerjson.Load(os.Args[1])
+	if err != nil {
+		return err
+	}
+	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), bufio.NewWriter(os.Stdout)
+	for in.More() {
+		var s string
+		if err := in.Decode(&s); err != nil {
+			return err
+		}
+		tokens, _ := t.AppendTokens(nil, s, math.MaxInt)
+		a := answer{IDs: t.AppendIDs([]int32{}, s), Offsets: [][2]int{}}
+		if len(tokens) != len(a.IDs) {
+			return fmt.Errorf("%q has %d tokens with spans and %d without", s, len(tokens), len(a.IDs))
+		}
+		at, chars := 0, 0
+		count := func(to int) int {
+			if to < at {
+				at, chars = 0, 0
+			}
+			chars += utf8.RuneCountInString(s[at:to])
+			at = to
+			return chars
+		}
+		for i, token := range tokens {
+			if token.ID != a.IDs[i] {
+				return fmt.Errorf("%q: token %d is %d with spans and %d without", s, i, token.ID, a.IDs[i])
+			}
+			a.Offsets = append(a.Offsets, [2]int{count(token.Start), count(token.End)})
+		}
+		a.Texts = [2]string{t.Decode(a.IDs, true), t.Decode(a.IDs, false)}
+		e := t.Encode(s, s, 20)
+		a.Pair, a.Types = e.IDs, e.TypeIDs
+		if s == "" || len(e.IDs) == 0 {
+			a.Pair, a.Types = []int32{}, []int32{}
+		}
+		line, err := json.Marshal(a)
+		if err != nil {
+			return err
+		}
+		out.Write(append(line, '\n'))
+	}
+	return out.Flush()
+}

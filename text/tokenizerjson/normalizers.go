@@ -1,0 +1,295 @@
+package tokenizerjson
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// normalizer changes a text.
+type normalizer interface {
+	apply(c *chunk)
+}
+
+// normalizerOf reads a normalizer; there is none if it is null.
+func normalizerOf(raw json.RawMessage) (normalizer, error) {
+	name, err := typeOf(raw, "normalizer")
+	if err != nil || name == "" {
+		return nil, err
+	}
+	switch name {
+	case "Sequence":
+		var in struct{ Normalizers []json.RawMessage }
+		if err := options(raw, &in); err != nil {
+			return nil, err
+		}
+		var out sequence
+		for _, part := range in.Normalizers {
+			n, err := normalizerOf(part)
+			if err != nil {
+				return nil, err
+			}
+			if n != nil {
+				out = append(out, n)
+			}
+		}
+		return out, nil
+	case "NFC", "NFD", "NFKC", "NFKD":
+		forms := map[string]unicodeForm{"NFC": {norm.NFC, norm.NFD, true}, "NFD": {norm.NFD, norm.NFD, false},
+			"NFKC": {norm.NFKC, norm.NFKD, true}, "NFKD": {norm.NFKD, norm.NFKD, false}}
+		return forms[name], options(raw, &struct{}{})
+	case "Lowercase":
+		return lowercase{}, options(raw, &struct{}{})
+	case "StripAccents":
+		return filter{func(r rune) bool { return !is(r, isMark) }}, options(raw, &struct{}{})
+	case "Nmt":
+		return nmt, options(raw, &struct{}{})
+	case "Strip":
+		var n strip
+		return &n, options(raw, &n)
+	case "Prepend":
+		var n prepend
+		return &n, options(raw, &n)
+	case "Replace":
+		return newReplace(raw)
+	case "BertNormalizer":
+		return newBert(raw)
+	case "ByteLevel":
+		return byteNames{}, options(raw, &struct{}{})
+	case "Precompiled":
+		return newPrecompiled(raw)
+	}
+	return nil, unknown("normalizer", name)
+}
+
+type sequence []normalizer
+
+func (s sequence) apply(c *chunk) {
+	for _, n := range s {
+		n.apply(c)
+	}
+}
+
+// unicodeForm is NFC, NFD, NFKC or NFKD.
+type unicodeForm struct {
+	form, decomposed norm.Form
+	composed         bool
+}
+
+func (n unicodeForm) apply(c *chunk) {
+	if n.form.IsNormalString(c.s) {
+		return
+	}
+	all := decompose(c.s, n.decomposed)
+	if n.composed {
+		all = compose(all)
+	}
+	e := edit(c)
+	for _, p := range all {
+		e.put(p.r, p.change)
+	}
+	e.done()
+}
+
+type lowercase struct{}
+
+func (lowercase) apply(c *chunk) {
+	if !strings.ContainsFunc(c.s, func(r rune) bool {
+		return 'A' <= r && r <= 'Z' || r >= utf8.RuneSelf && (r == 0x130 || lowerCases()[r] != 0)
+	}) {
+		return
+	}
+	e := edit(c)
+	cases := lowerCases()
+	for _, r := range c.s {
+		lower := r
+		if r < utf8.RuneSelf {
+			if 'A' <= r && r <= 'Z' {
+				lower += 'a' - 'A'
+			}
+		} else if to := cases[r]; to != 0 {
+			lower = to
+		} else if r == 0x130 {
+			e.put('i', 0)
+			e.put(0x307, 1)
+			continue
+		}
+		e.put(lower, 0)
+	}
+	e.done()
+}
+
+// filter keeps the characters that a function wants.
+type filter struct{ keep func(rune) bool }
+
+func (n filter) apply(c *chunk) {
+	if !strings.ContainsFunc(c.s, func(r rune) bool { return !n.keep(r) }) {
+		return
+	}
+	e := edit(c)
+	for _, r := range c.s {
+		if n.keep(r) {
+			e.put(r, 0)
+		} else {
+			e.drop(1)
+		}
+	}
+	if len(e.buf) > 0 {
+		e.done()
+	} else {
+		*c = c.slice(0, 0)
+	}
+}
+
+// mapping replaces characters one by one.
+type mapping func(rune) rune
+
+func (to mapping) apply(c *chunk) {
+	if !strings.ContainsFunc(c.s, func(r rune) bool { return to(r) != r }) {
+		return
+	}
+	e := edit(c)
+	for _, r := range c.s {
+		e.put(to(r), 0)
+	}
+	e.done()
+}
+
+// nmt cleans a text as SentencePiece's rules of that name do.
+var nmt = sequence{
+	filter{func(r rune) bool {
+		return !(1 <= r && r <= 8 || r == 0xb || 0xe <= r && r <= 0x1f || r == 0x7f || r == 0x8f || r == 0x9f)
+	}},
+	mapping(func(r rune) rune {
+		switch r {
+		case '\t', '\n', '\f', '\r', 0x1680, 0x2028, 0x2029, 0x2581, 0xfeff, 0xfffd:
+			return ' '
+		}
+		if 0x200b <= r && r <= 0x200f {
+			return ' '
+		}
+		return r
+	}),
+}
+
+// strip removes white space at the ends.
+type strip struct {
+	Left  bool `json:"strip_left"`
+	Right bool `json:"strip_right"`
+}
+
+func (n *strip) apply(c *chunk) {
+	space := func(r rune) bool { return is(r, isSpace) }
+	from, to := 0, len(c.s)
+	if n.Left {
+		from = len(c.s) - len(strings.TrimLeftFunc(c.s, space))
+	}
+	if n.Right {
+		to = len(strings.TrimRightFunc(c.s, space))
+	}
+	*c = c.slice(from, max(from, to))
+}
+
+type prepend struct{ Prepend string }
+
+func (n *prepend) apply(c *chunk) { c.prepend(n.Prepend) }
+
+// replace puts a text in place of each match of a pattern.
+type replace struct {
+	find    finder
+	content string
+}
+
+func newReplace(raw json.RawMessage) (*replace, error) {
+	var in struct {
+		Pattern json.RawMessage
+		Content string
+	}
+	if err := options(raw, &in); err != nil {
+		return nil, err
+	}
+	find, err := patternOf(in.Pattern)
+	if err != nil {
+		return nil, fmt.Errorf("normalizer Replace: %w", err)
+	}
+	return &replace{find, in.Content}, nil
+}
+
+func (n *replace) apply(c *chunk) {
+	from, to := n.find(c.s, 0)
+	if from < 0 {
+		return
+	}
+	e := edit(c)
+	for from >= 0 {
+		e.keep(from - e.at)
+		e.at = to
+		e.insert(n.content)
+		from, to = n.find(c.s, to)
+	}
+	e.keep(len(c.s) - e.at)
+	e.done()
+}
+
+// bert is the normalizer of BERT's models.
+type bert struct {
+	Clean      bool  `json:"clean_text"`
+	Ideographs bool  `json:"handle_chinese_chars"`
+	Strip      *bool `json:"strip_accents"`
+	Lowercase  bool  `json:"lowercase"`
+}
+
+func newBert(raw json.RawMessage) (sequence, error) {
+	n := bert{Clean: true, Ideographs: true, Lowercase: true}
+	if err := options(raw, &n); err != nil {
+		return nil, err
+	}
+	var s sequence
+	if n.Clean {
+		s = append(s, filter{func(r rune) bool { return !is(r, isRemoved) }}, mapping(func(r rune) rune {
+			if is(r, isSpace) {
+				return ' '
+			}
+			return r
+		}))
+	}
+	if n.Ideographs {
+		s = append(s, ideographs{})
+	}
+	if n.Strip == nil && n.Lowercase || n.Strip != nil && *n.Strip {
+		s = append(s, unicodeForm{norm.NFD, norm.NFD, false}, filter{func(r rune) bool { return !is(r, isNonspacing) }})
+	}
+	if n.Lowercase {
+		s = append(s, lowercase{})
+	}
+	return s, nil
+}
+
+// ideographs puts spaces around CJK ideographs.
+type ideographs struct{}
+
+func (ideographs) apply(c *chunk) {
+	if !strings.ContainsFunc(c.s, ideograph) {
+		return
+	}
+	e := edit(c)
+	for _, r := range c.s {
+		if ideograph(r) {
+			e.put(' ', 0)
+			e.put(r, 1)
+			e.put(' ', 1)
+		} else {
+			e.put(r, 0)
+		}
+	}
+	e.done()
+}
+
+func ideograph(r rune) bool {
+	return 0x4e00 <= r && r <= 0x9fff || 0x3400 <= r && r <= 0x4dbf || 0x20000 <= r && r <= 0x2a6df ||
+		0x2a700 <= r && r <= 0x2b73f || 0x2b740 <= r && r <= 0x2b81f || 0x2b920 <= r && r <= 0x2ceaf ||
+		0xf900 <= r && r <= 0xfaff || 0x2f800 <= r && r <= 0x2fa1f
+}

@@ -1,0 +1,69 @@
+package tokenizerjson_test
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"reflect"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/text/tokenizerjson"
+)
+
+// golden is what the tokenizers library makes of a text.
+type golden struct {
+	Text    string
+	IDs     []int32
+	Offsets [][2]int  // of characters
+	Texts   [2]string // decoded, with and without special tokens
+	Pair    []int32   // of the text with itself, cut to 20 ids
+	Types   []int32
+}
+
+func goldens(t testing.TB) (all map[string][]golden) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/goldens.json")
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func load(t testing.TB, name string) *text.Tokenizer {
+	t.Helper()
+	tok, err := tokenizerjson.Load("testdata/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// Ids, spans, decoded text, pairs and truncation are those of the Python library.
+func TestLibraryAgrees(t *testing.T) {
+	for name, texts := range goldens(t) {
+		t.Run(name, func(t *testing.T) {
+			tok := load(t, name)
+			for _, want := range texts {
+				tokens, _ := tok.AppendTokens(nil, want.Text, math.MaxInt)
+				got := golden{Text: want.Text, IDs: tok.AppendIDs([]int32{}, want.Text), Offsets: [][2]int{}}
+				for i, token := range tokens {
+					if token.ID != want.IDs[i] {
+						t.Fatalf("%q: token %d is %d with its span, want %d", want.Text, i, token.ID, want.IDs[i])
+					}
+					got.Offsets = append(got.Offsets, [2]int{utf8.RuneCountInString(want.Text[:token.Start]), utf8.RuneCountInString(want.Text[:token.End])})
+				}
+				got.Texts = [2]string{tok.Decode(got.IDs, true), tok.Decode(got.IDs, false)}
+				e := tok.Encode(want.Text, want.Text, 20)
+				got.Pair, got.Types = e.IDs, e.TypeIDs
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%q:\n got %+v\nwant %+v", want.Text, got, want)
+				}
+			}
+		})
+	}
+}
