@@ -138,8 +138,9 @@ class Classification(encoded.EncoderTask):
         """See EncoderTask."""
         if self._pooling != "first":
             return None
+        head = self.build.config.family.head
         return encoded.HuggingFace(
-            "BertForSequenceClassification", ("classifier.",), "single_label_classification"
+            "ForSequenceClassification", (head.dense, head.output), "single_label_classification"
         )
 
     def head_flops(self) -> dict[str, int]:

@@ -107,6 +107,21 @@ class BertConfig:
         values = dataclasses.asdict(self)
         return {k: v for k, v in values.items() if k not in bert or v != defaults[k]}
 
+    def released(self) -> dict[str, Any]:
+        """The fields of Hugging Face's config.json of such an encoder."""
+        values = dataclasses.asdict(self)
+        del values["model_type"], values["position_offset"]
+        if self.model_type == "electra":
+            values["embedding_size"] = self.embedding_width
+        else:
+            del values["embedding_size"]
+        if not self.family.token_types:
+            del values["type_vocab_size"]
+        # The name of a dropout rate that is not BERT's has no None.
+        if self.family.field("classifier_dropout") != "classifier_dropout":
+            values["classifier_dropout"] = values["classifier_dropout"] or self.hidden_dropout_prob
+        return {self.family.field(k): v for k, v in values.items() if self.family.field(k)}
+
     @property
     def head_size(self) -> int:
         """Width of one attention head."""

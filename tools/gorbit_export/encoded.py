@@ -59,14 +59,20 @@ class HuggingFace:
     """How Hugging Face's transformers stores a model.
 
     Attributes:
-        architecture: its class.
-        bare: beginnings of the names of tensors outside of the encoder.
+        architecture: its class, without the family's stem.
+        parts: names of tensors or modules outside of the encoder; those of the pooler are within.
         problem: the configuration's problem_type; "" for none.
     """
 
     architecture: str
-    bare: tuple[str, ...]
+    parts: tuple[str, ...]
     problem: str = ""
+
+    @property
+    def bare(self) -> list[str]:
+        """Beginnings of the names of tensors outside of the encoder."""
+        roots = {part.split(".")[0] + "." for part in self.parts}
+        return sorted(roots - {"pooler."})
 
 
 class EncoderTask(task.Task):
@@ -134,25 +140,26 @@ class EncoderTask(task.Task):
         return {
             "model_type": family.model_type,
             "prefix": family.prefix,
-            "others": sorted(f.prefix for f in FAMILIES.values() if f is not family),
+            "others": sorted({f.prefix for f in FAMILIES.values()} - {family.prefix}),
             "config": computed,
             "fit": ["model/encoder/embeddings/position/table"],
         }
 
     def _huggingface(self) -> dict[str, Any]:
-        form = self.huggingface()
-        if form is None or self.build.config.model_type != "bert":
+        form, config = self.huggingface(), self.build.config
+        if form is None:
             return {}
-        config = {
-            **self.build.config.description(),
-            "architectures": [form.architecture],
-            "model_type": "bert",
+        family = config.family
+        values = {
+            **config.released(),
+            "architectures": [family.stem + form.architecture],
+            "model_type": family.model_type,
             **({"problem_type": form.problem} if form.problem else {}),
-            "pad_token_id": 0,
+            "pad_token_id": max(config.position_offset - 1, 0),
             "position_embedding_type": "absolute",
             "torch_dtype": "float32",
         }
-        return {"huggingface": {"config": config, "prefix": "bert.", "bare": list(form.bare)}}
+        return {"huggingface": {"config": values, "prefix": family.prefix, "bare": form.bare}}
 
     def rows(self, path: str) -> str | None:
         """See Task. Only input_ids select rows of the word table."""

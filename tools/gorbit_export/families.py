@@ -60,6 +60,7 @@ class Family:
     Attributes:
         model_type: its name in Hugging Face's config.json.
         title: its name for people.
+        stem: what the names of its classes in transformers begin with.
         fields: the names of BertConfig's fields in config.json, where they are others; "" for
             one that it does not have.
         defaults: what fields are that are not in config.json, where BertConfig has others.
@@ -70,10 +71,13 @@ class Family:
         released: whether TensorFlow's releases have such encoders, too.
         token_types: whether the embeddings have a table of token types.
         offset_positions: whether positions count from the number of the padding token + 1.
+        own_prefix: what stands before the names of the encoder where a file has a head as well;
+            "" for the model_type.
     """
 
     model_type: str
     title: str
+    stem: str
     fields: dict[str, str] = dataclasses.field(default_factory=dict)
     defaults: dict[str, float] = dataclasses.field(default_factory=dict)
     layer_path: str = "encoder.layer.{}"
@@ -83,25 +87,40 @@ class Family:
     released: bool = False
     token_types: bool = True
     offset_positions: bool = False
+    own_prefix: str = ""
 
     @property
     def prefix(self) -> str:
         """What stands before the names of the encoder where a file has a head as well."""
-        return f"{self.model_type}."
+        return self.own_prefix or f"{self.model_type}."
 
     def field(self, name: str) -> str:
         """The name of a field of BertConfig in config.json."""
         return self.fields.get(name, name)
 
 
+# Liu et al. 2019.
+_ROBERTA = Family(
+    "roberta",
+    "RoBERTa",
+    "Roberta",
+    head=Head("classifier.dense", "tanh", True, "classifier.out_proj"),
+    masked=MaskedHead(
+        "lm_head.dense", "lm_head.layer_norm", ("lm_head.bias", "lm_head.decoder.bias")
+    ),
+    offset_positions=True,
+    own_prefix="roberta.",
+)
+
 FAMILIES = {
     family.model_type: family
     for family in (
-        Family("bert", "BERT", masked=MaskedHead(), released=True),
+        Family("bert", "BERT", "Bert", masked=MaskedHead(), released=True),
         # Sanh et al. 2019. Its classifier's first map is called pre_classifier.
         Family(
             "distilbert",
             "DistilBERT",
+            "DistilBert",
             fields={
                 "hidden_size": "dim",
                 "num_hidden_layers": "n_layers",
@@ -133,19 +152,16 @@ FAMILIES = {
         Family(
             "electra",
             "ELECTRA",
+            "Electra",
             defaults={"embedding_size": 128},
             head=Head("classifier.dense", "gelu", True, "classifier.out_proj"),
         ),
-        # Liu et al. 2019.
-        Family(
-            "roberta",
-            "RoBERTa",
-            head=Head("classifier.dense", "tanh", True, "classifier.out_proj"),
-            masked=MaskedHead(
-                "lm_head.dense", "lm_head.layer_norm", ("lm_head.bias", "lm_head.decoder.bias")
-            ),
-            offset_positions=True,
+        _ROBERTA,
+        # Conneau et al. 2020, and Martin et al. 2020: RoBERTa of other texts.
+        dataclasses.replace(
+            _ROBERTA, model_type="xlm-roberta", title="XLM-RoBERTa", stem="XLMRoberta"
         ),
+        dataclasses.replace(_ROBERTA, model_type="camembert", title="CamemBERT", stem="Camembert"),
     )
 }
 """The families by model_type."""

@@ -115,7 +115,8 @@ class MaskedLM(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        return encoded.HuggingFace("BertForMaskedLM", ("cls.",))
+        head = self.build.config.family.masked
+        return encoded.HuggingFace("ForMaskedLM", (head.dense, head.norm, *head.bias))
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask. The share of masked tokens is BERT's."""

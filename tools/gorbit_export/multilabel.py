@@ -79,8 +79,9 @@ class MultiLabel(encoded.EncoderTask):
         """See EncoderTask."""
         if self._pooling != "first":
             return None
+        head = self.build.config.family.head
         return encoded.HuggingFace(
-            "BertForSequenceClassification", ("classifier.",), "multi_label_classification"
+            "ForSequenceClassification", (head.dense, head.output), "multi_label_classification"
         )
 
     def head_flops(self) -> dict[str, int]:

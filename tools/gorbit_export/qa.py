@@ -66,7 +66,7 @@ class QuestionAnswering(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        return encoded.HuggingFace("BertForQuestionAnswering", ("qa_outputs.",))
+        return encoded.HuggingFace("ForQuestionAnswering", ("qa_outputs",))
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""

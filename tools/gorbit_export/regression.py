@@ -44,7 +44,10 @@ class Regression(encoded.EncoderTask):
         """See EncoderTask."""
         if self._pooling != "first":
             return None
-        return encoded.HuggingFace("BertForSequenceClassification", ("classifier.",), "regression")
+        head = self.build.config.family.head
+        return encoded.HuggingFace(
+            "ForSequenceClassification", (head.dense, head.output), "regression"
+        )
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""

@@ -94,7 +94,7 @@ class Tokens(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        return encoded.HuggingFace("BertForTokenClassification", ("classifier.",))
+        return encoded.HuggingFace("ForTokenClassification", ("classifier",))
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""

@@ -96,7 +96,8 @@ def test_real_google_file(shared_data):
         ({"hidden_act": ["gelu"]}, "hidden_act is ['gelu']; expected a name"),
         (
             {"model_type": "albert"},
-            "model_type is 'albert'; expected one of bert, distilbert, electra, roberta",
+            "model_type is 'albert'; expected one of bert, distilbert, electra, roberta, "
+            "xlm-roberta, camembert",
         ),
         (
             {"position_embedding_type": "relative_key"},

@@ -1,5 +1,6 @@
 """DistilBERT, ELECTRA and RoBERTa: the numbers of transformers with weights that it wrote."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -73,6 +74,41 @@ def test_masked_language_model_gives_the_logits_of_transformers(folder, kind):
     np.testing.assert_allclose(model(features, tf.constant(at, tf.int32)), want, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "distilbert-mlm", "roberta-mlm"])
+def test_the_form_for_transformers_is_that_of_its_own_files(kind):
+    path = GOLDENS / "families" / f"{kind}.json"
+    c = config.load(str(path))
+    if kind.endswith("-mlm"):
+        made = mlm.MaskedLM(encoded.Build(c), mlm.Special(3, (0, 1, 2, 3)))
+    else:
+        made = classifier.Classification(c, 3)
+    form = made.description()["huggingface"]
+    names = set()
+    for layer in made.model.submodules:
+        for _, foreign in layer.foreign() if hasattr(layer, "foreign") else ():
+            bare = foreign.names[0].startswith(tuple(form["bare"]))
+            names.add(foreign.names[0] if bare else form["prefix"] + foreign.names[0])
+    tied = {"lm_head.decoder.weight", "lm_head.decoder.bias", "vocab_projector.weight"}
+    theirs = set(safetensors(path.with_suffix(".safetensors")))
+    assert names == theirs - tied
+    values = json.loads(path.read_text())
+    assert form["config"]["architectures"] == values["architectures"]
+    assert values["model_type"] == form["config"]["model_type"]
+    ours = {k: v for k, v in form["config"].items() if k in values and "torch" not in k}
+    assert ours == {k: values[k] for k in ours}
+
+
+def test_xlm_roberta_and_camembert_are_roberta():
+    roberta = FAMILIES["roberta"]
+    for kind, stem in (("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert")):
+        family = FAMILIES[kind]
+        assert (family.prefix, family.stem) == ("roberta.", stem)
+        assert (
+            dataclasses.replace(family, model_type="roberta", title="RoBERTa", stem="Roberta")
+            == roberta
+        )
+
+
 def test_a_model_that_has_not_learned_to_fill_masks_is_refused():
     c = config.load(str(GOLDENS / "families" / "electra.json"))
     with pytest.raises(ValueError, match="a masked language model of ELECTRA is not supported"):
@@ -122,11 +158,13 @@ def test_files_that_describe_no_such_model(tmp_path, kind, change, message):
 
 
 def test_weights_of_a_description():
-    for kind, family in FAMILIES.items():
+    prefixes = {"bert.", "distilbert.", "electra.", "roberta."}
+    for kind in ("bert", *KINDS):
+        family = FAMILIES[kind]
         c = config.PRESETS["tiny"] if kind == "bert" else None
         c = c or config.load(str(GOLDENS / "families" / f"{kind}.json"))
         weights = classifier.Classification(c).description()["weights"]
         assert weights["model_type"] == kind and weights["prefix"] == f"{kind}."
-        assert weights["others"] == sorted(f"{other}." for other in FAMILIES if other != kind)
+        assert weights["others"] == sorted(prefixes - {f"{kind}."})
         assert weights["config"].get("pad_token_id") == (1 if kind == "roberta" else None)
         assert weights["config"][family.field("num_attention_heads")] == 2

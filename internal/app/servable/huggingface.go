@@ -34,7 +34,7 @@ func WriteHuggingFace(ctx context.Context, o Options, results map[string]float64
 	}
 	form := o.Export.Contract.Model.HuggingFace
 	if form == nil {
-		return fault.Usagef("export: %s does not say how Hugging Face stores its model; expected a BERT with a head that transformers has (mean pooling has none); export without --format huggingface", o.Export.Path)
+		return fault.Usagef("export: %s does not say how Hugging Face stores its model; expected an encoder with a head that transformers has (mean pooling has none); export without --format huggingface", o.Export.Path)
 	}
 	return publish(o, isHuggingFace, func(dir string) error {
 		if err := ctx.Err(); err != nil {
@@ -85,6 +85,12 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	for name, token := range special {
 		tokenizer[name] = token
 	}
+	if types, ok := form.Config["type_vocab_size"].(float64); !ok || types < 2 {
+		tokenizer["model_input_names"] = []string{"input_ids", "attention_mask"}
+	}
+	if err := checkPadding(form, vocab, o.Vocab); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		name    string
 		content any
@@ -107,6 +113,20 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 		return err
 	}
 	return vfs.SyncDir(dir)
+}
+
+// checkPadding refuses a vocabulary with a word where transformers counts positions and passes over the
+// number of the padding token.
+func checkPadding(form *graphs.HuggingFace, vocab []byte, path string) error {
+	pad, ok := form.Config["pad_token_id"].(float64)
+	lines := strings.Split(string(vocab), "\n")
+	if !ok || pad == 0 || int(pad) >= len(lines) {
+		return nil
+	}
+	if token := strings.TrimSuffix(lines[int(pad)], "\r"); token != "[PAD]" && token != "<pad>" {
+		return fault.Usagef("export: token %v of the vocabulary %s is %q, and Hugging Face takes it for padding, as the model's pad_token_id; expected a vocabulary with the padding token there", pad, path, token)
+	}
+	return nil
 }
 
 // writeWeights writes a safetensors file and flushes it to disk.
@@ -174,7 +194,7 @@ func (o Options) card(form *graphs.HuggingFace, results map[string]float64) []by
 	if classes, ok := form.Config["architectures"].([]any); ok && len(classes) > 0 {
 		architecture = fmt.Sprint(classes[0])
 	}
-	fmt.Fprintf(&b, "---\nlibrary_name: transformers\ntags:\n- gorbit\n- bert\n---\n\n# %s\n\n", filepath.Base(filepath.Clean(o.Out)))
+	fmt.Fprintf(&b, "---\nlibrary_name: transformers\ntags:\n- gorbit\n- %s\n---\n\n# %s\n\n", form.Config["model_type"], filepath.Base(filepath.Clean(o.Out)))
 	fmt.Fprintf(&b, "A `%s` that was trained with Gorbit. Load it with\n\n", architecture)
 	fmt.Fprintf(&b, "```python\nfrom transformers import AutoTokenizer, %s\n\n", architecture)
 	fmt.Fprintf(&b, "tokenizer = AutoTokenizer.from_pretrained(\".\")\nmodel = %s.from_pretrained(\".\")\n```\n\n", architecture)
