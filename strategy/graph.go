@@ -56,6 +56,15 @@ type CallFeed struct {
 	DType string `json:"dtype"`
 	// Shape has -1 for a dimension that depends on the batch. A TPU has none.
 	Shape []int64 `json:"shape"`
+	// Parts are the features, or scalars, that a TPU is fed in the last dimension, in order; nil if it
+	// is one thing.
+	Parts []CallPart `json:"parts,omitempty"`
+}
+
+// CallPart is a part of a fed tensor.
+type CallPart struct {
+	Name string `json:"name"`
+	Size int64  `json:"size"`
 }
 
 // deviceName matches what findDevice finds where there is such a device.
@@ -114,13 +123,7 @@ func composeGraph(export *graphs.Export, t target, config Config) (*Graph, error
 
 // callsOf lists the calls of a Model.
 func callsOf(p *compose.Plan) []Call {
-	out := []Call{callOf("initialize", nil, p.Init)}
-	var read, assign []build.Ref
-	for _, name := range slices.Sorted(maps.Keys(p.Assigns)) {
-		assign = append(assign, p.Assigns[name].Assign)
-		read = append(read, p.Reads[name][0])
-	}
-	out = append(out, callOf("assign", nil, assign...), callOf("read", read))
+	out := variableCalls(p)
 	if t := p.Train; t != nil {
 		batch := slices.Concat(t.Clocks, t.SumFetches)
 		out = append(out,
@@ -147,17 +150,30 @@ func callsOf(p *compose.Plan) []Call {
 	return out
 }
 
+// variableCalls lists the calls for all variables.
+func variableCalls(p *compose.Plan) []Call {
+	var read, assign []build.Ref
+	for _, name := range slices.Sorted(maps.Keys(p.Assigns)) {
+		assign = append(assign, p.Assigns[name].Assign)
+		read = append(read, p.Reads[name][0])
+	}
+	return []Call{callOf("initialize", nil, p.Init), callOf("assign", nil, assign...), callOf("read", read)}
+}
+
 // callOf returns a call without its feeds.
 func callOf(name string, fetches []build.Ref, targets ...build.Ref) Call {
 	c := Call{Name: name, Feeds: []CallFeed{}, Fetches: make([]string, len(fetches)), Targets: make([]string, len(targets))}
 	for i, r := range fetches {
-		c.Fetches[i] = fmt.Sprintf("%s:%d", r.Node, r.Index) // as a session's API has it, with the output's number
+		c.Fetches[i] = tensorName(r)
 	}
 	for i, r := range targets {
 		c.Targets[i] = r.Node
 	}
 	return c
 }
+
+// tensorName returns the name of an output as a session's API has it, with the output's number.
+func tensorName(r build.Ref) string { return fmt.Sprintf("%s:%d", r.Node, r.Index) }
 
 // newGraph serializes a graph and sets the feeds of its calls.
 func newGraph(p *compose.Plan, calls []Call) (*Graph, error) {

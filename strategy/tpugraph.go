@@ -21,20 +21,27 @@ func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, conf
 	if err != nil {
 		return nil, err
 	}
-	calls := []Call{callOf("initialize", nil, p.Init)}
+	calls, parts := variableCalls(p), make(map[string][]CallPart)
 	for i, of := range append([]compose.TPUCalls{*p.TPU}, p.TPU.More...) {
 		shape := "" // of more shapes, its number
 		if i > 0 {
 			shape = fmt.Sprint(" ", i+1)
 		}
+		featureParts(parts, of.Evaluate.Feeds)
 		calls = append(calls, callOf("evaluate"+shape, slices.Concat(of.Evaluate.Fetches...)))
 		if of.Predict != nil {
+			featureParts(parts, of.Predict.Feeds)
 			calls = append(calls, callOf("predict", slices.Concat(of.Predict.Fetches...)))
 		}
 		if t := of.Train; t != nil {
 			fetches := slices.Clone(t.Fetches)
 			if !t.Made.IsZero() {
 				fetches = append(fetches, t.Made)
+			}
+			featureParts(parts, t.Feeds)
+			scalars := tensorName(t.ScalarFeed)
+			for _, h := range t.Scalars {
+				parts[scalars] = append(parts[scalars], CallPart{h.Name, 1})
 			}
 			calls = append(calls, callOf("train"+shape, fetches))
 		}
@@ -43,7 +50,26 @@ func NewTPUGraph(export *graphs.Export, topology *tpu.Topology, job string, conf
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
+	for _, c := range g.Calls {
+		for i := range c.Feeds {
+			c.Feeds[i].Parts = parts[c.Feeds[i].Name]
+		}
+	}
 	return g, nil
+}
+
+// featureParts adds what the feeds of features hold.
+func featureParts(parts map[string][]CallPart, p compose.TPUFeeds) {
+	for k, kind := range p.Kinds {
+		for i := kind.From; i < kind.To; i++ {
+			size := int64(1)
+			for _, d := range p.Shapes[i] {
+				size *= d
+			}
+			name := tensorName(p.Values[k])
+			parts[name] = append(parts[name], CallPart{p.Features[i].Name, size})
+		}
+	}
 }
 
 // composeTPU composes the graph for the cores of a TPU.

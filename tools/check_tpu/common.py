@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from harness import venvs
+
+from check_tpu import server
 
 TOOLS = pathlib.Path(__file__).resolve().parents[1]
 WORK = TOOLS.parent / ".cache" / "check-tpu"
@@ -68,8 +71,31 @@ def tensorflow() -> str:
     return command([sys.executable, "-c", _TENSORFLOW], 120).strip()
 
 
-def command(words: Sequence[str], timeout: float) -> str:
+def tpu_environment(python: str, libtpu: bool = False) -> dict[str, str]:
+    """Returns the environment in which .venv's interpreter has TensorFlow's library for TPUs.
+
+    Its packages go before those of .venv, which has what TensorFlow's Python needs in addition.
+
+    Args:
+        python: the interpreter of the environment of the passes.
+        libtpu: whether TensorFlow loads libtpu.
+    """
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = pathlib.Path(python).parents[1] / "lib" / version / "site-packages"
+    path = {
+        "PYTHONPATH": f"{packages}:{TOOLS.parent / 'bench'}",
+        "TPU_LOAD_LIBRARY": str(int(libtpu)),
+    }
+    return {**os.environ, **path, **server.TPU}
+
+
+def command(words: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> str:
     """Runs a program to its end, in tools, and returns its standard output.
+
+    Args:
+        words: the program and its arguments.
+        timeout: in seconds.
+        env: its environment, if it is another one.
 
     Raises:
         CheckError: if it fails, or takes longer than `timeout` seconds.
@@ -77,7 +103,13 @@ def command(words: Sequence[str], timeout: float) -> str:
     line = " ".join(words)
     try:
         done = subprocess.run(
-            words, cwd=TOOLS, capture_output=True, text=True, timeout=timeout, check=False
+            words,
+            cwd=TOOLS,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise CheckError(f"{line}: took longer than {timeout:.0f} s") from None

@@ -4,25 +4,25 @@
     make check-tpu-compile COMPILE="--configs tiny --topologies v5e:2x4 --no-search"
 
 `gorbit tpu graph` writes the graph for 8 cores; TensorFlow's TPU passes make the program of a core
-from it (see passes.py); TensorFlow's bridge makes XLA's of that, with the sums over the cores; and
-the compiler of libtpu compiles it for the 8 cores of a topology. What was compiled is kept. The
-exit code is 1 if a program is refused.
+from it (see passes.py); the bridge of TensorFlow's TPU library makes XLA's of that, with the sums
+over the cores; and the compiler of libtpu compiles it for the 8 cores of a topology. What was
+compiled is kept. The training programs of tiny are run as well, by XLA on CPU devices, and compared
+with TensorFlow's own kernels (see compare.py). The exit code is 1 if a program is refused, or if a
+result differs.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import datetime
 import json
-import pathlib
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-from check_tpu import passes, registered
+from check_tpu import compare, passes
+from check_tpu.chain import Chain
 from check_tpu.common import (
     EXAMPLES,
     LENGTH,
@@ -36,7 +36,6 @@ from check_tpu.common import (
     say,
     tensorflow,
 )
-from check_tpu.worker import Worker
 
 REQUIRED = REQUIREMENTS / "compiler.txt"
 CONFIGS = ("tiny", "minilm", "base", passes.MASKED)
@@ -46,7 +45,13 @@ STEPS = {"tiny": 256, "minilm": 64, "base": 16}
 CLOSE = 8
 """The search ends when what is refused is larger by at most one part of so many, or by one step."""
 PRECISIONS = ("float32", "bf16")
-PROGRAMS = ("train", "evaluate")
+PROGRAMS = ("train", "loop", "evaluate")
+LOOPED = "tiny"
+"""The model whose loop of training steps is compiled; the body is that of the step."""
+COMPARED = (1, 1), (passes.CORES, 1), (passes.CORES, passes.STEPS[-1])
+"""Replicas, and steps of a call, of the training programs that are run."""
+RUN_ROWS = 4
+"""Rows of a replica's batch in them."""
 TOPOLOGIES = ("v5e:2x4", "v6e:2x4")
 """Of as many cores as passes.CORES."""
 SEARCHED = "v5e:2x4"
@@ -80,7 +85,8 @@ class Compiled:
         output: bytes of the results, with those that take the place of arguments.
         alias: bytes of the results that take the place of arguments.
         temp: bytes in addition to arguments and results.
-        seconds: that the compilation took, when it was made.
+        generated_code: bytes of the program itself.
+        seconds: of processor time that the compilation took, when it was made.
     """
 
     refused: str = ""
@@ -88,6 +94,7 @@ class Compiled:
     output: int = 0
     alias: int = 0
     temp: int = 0
+    generated_code: int = 0
     seconds: float = 0.0
 
     @property
@@ -139,36 +146,86 @@ def check(args: argparse.Namespace) -> int:
             "libtpu 0.0.17.1 needs Python 3.11 or 3.12, and .venv has "
             f"{sys.version_info[0]}.{sys.version_info[1]}: set up again with PYTHON=python3.11"
         )
-    environments = environment("passes"), environment("compiler")
-    with Chain(args, *environments) as chain:
-        report = "\n".join(lines(args, chain)) + "\n"
+    with Chain(args, environment("passes")) as chain:
+        report = "\n".join(lines(args, chain, environment("compiler"))) + "\n"
     (WORK / "compile.md").write_text(report, encoding="utf-8")
     print(report, end="")
-    return 1 if "refused:" in report else 0
+    return 1 if "refused:" in report or "differs:" in report else 0
 
 
-def lines(args: argparse.Namespace, chain: Chain) -> Iterator[str]:
-    """Compiles everything, and gives the lines of the report."""
+def lines(args: argparse.Namespace, chain: Chain, python: str) -> Iterator[str]:
+    """Compiles everything, and gives the lines of the report.
+
+    Args:
+        args: the arguments.
+        chain: makes the programs.
+        python: the interpreter of the environment of the compiler.
+    """
+
+    def compile(program: Program, topology: str) -> Compiled:
+        return compiled(args, chain, python, program, topology)
+
+    yield from header(args)
+    if "train" in args.programs and LOOPED in args.configs:
+        yield ""
+        yield from compared(args, chain, python)
     results = {
-        (program, topology): chain.compiled(program, topology)
+        (program, topology): compile(program, topology)
         for program in programs(args)
         for topology in args.topologies
     }
-    yield from header(args)
     yield ""
     yield from table(results)
     if not args.no_search and "train" in args.programs:
         yield ""
-        yield from found(args, lambda program: chain.compiled(program, SEARCHED))
+        yield from found(args, lambda program: compile(program, SEARCHED))
     for (program, topology), result in results.items():
         if result.refused:
             yield f"\n{program} for {topology}: refused: {result.refused}"
+
+
+def compiled(
+    args: argparse.Namespace, chain: Chain, python: str, program: Program, topology: str
+) -> Compiled:
+    """Makes a program and compiles it, unless it was compiled before.
+
+    Raises:
+        CheckError: if it cannot be made, which names the operation at fault.
+    """
+    say(f"{program} for {topology}")
+    loop = program.name == "loop"
+    steps = passes.STEPS[-1] if loop else 1
+    name = "train" if loop else program.name
+    made = chain.lowered(program.config, program.precision, name, program.rows, steps=steps)
+    aot, kept = str(TOOLS / "check_tpu" / "aot.py"), str(WORK / "compiled")
+    said = command([python, aot, str(made.path), topology, kept], args.timeout)
+    taken = json.loads(said)["arguments"]
+    if taken != len(made.arguments):
+        raise CheckError(
+            f"{program}: the compiled program has {taken} arguments; expected {len(made.arguments)}"
+        )
+    return Compiled.parse(said)
+
+
+def compared(args: argparse.Namespace, chain: Chain, python: str) -> Iterator[str]:
+    """Runs training programs, as Markdown."""
+    yield "| tiny train, float32 | results compared | largest difference |"
+    yield "| --- | --- | --- |"
+    for replicas, steps in COMPARED:
+        what = f"replicas: {replicas}, steps: {steps}"
+        say(f"tiny train, {what}, run")
+        made = chain.lowered(LOOPED, "float32", "train", RUN_ROWS, replicas, steps)
+        count, far, name = compare.difference(made, args.gorbit, python, RUN_ROWS, args.timeout)
+        where = f"{far:.1e}" if far <= compare.CLOSE else f"{name} differs: {far:.1e}"
+        yield f"| {what} | {count} | {where} |"
 
 
 def programs(args: argparse.Namespace) -> Iterator[Program]:
     """The programs of the table."""
     for config in args.configs:
         for name in args.programs:
+            if name == "loop" and config != LOOPED:
+                continue
             for precision in args.precisions:
                 yield Program(config, precision, name, args.rows)
 
@@ -187,15 +244,16 @@ def header(args: argparse.Namespace) -> list[str]:
 def table(results: dict[tuple[Program, str], Compiled]) -> list[str]:
     """The sizes of all programs, as Markdown."""
     lines = [
-        "| program | for | arguments | aliased | temporary | compiled in |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| program | for | arguments | aliased | temporary | code | processor |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (program, topology), r in results.items():
         name = f"{program.config} {program.name}, {program.precision}"
         what = (
-            f"refused: {sentence(r.refused)} | | |"
+            f"refused: {sentence(r.refused)} | | | |"
             if r.refused
-            else f"{size(r.argument)} | {size(r.alias)} | {size(r.temp)} | {r.seconds:.0f} s"
+            else f"{size(r.argument)} | {size(r.alias)} | {size(r.temp)} "
+            f"| {size(r.generated_code)} | {r.seconds:.0f} s"
         )
         lines.append(f"| {name} | {topology.split(':')[0]} | {what} |")
     return lines
@@ -276,63 +334,6 @@ def largest(used: Callable[[int], int | None], start: int, step: int, limit: flo
             refused = guess
         else:
             fits[guess] = got
-
-
-class Chain(contextlib.ExitStack):
-    """Everything from a model to a compiled program."""
-
-    def __init__(self, args: argparse.Namespace, passes_python: str, python: str) -> None:
-        """Starts a master in the environment of the passes."""
-        super().__init__()
-        self._args, self._python = args, python
-        made = self.enter_context(tempfile.TemporaryDirectory(prefix="check-tpu-"))
-        self._folder = pathlib.Path(made)
-        worker = Worker(passes.JOB, passes.CORES)
-        self.callback(worker.close)
-        target = self.enter_context(passes.master(passes_python, worker.port))
-        self._judge = passes.Judge(target, worker, args.timeout)
-
-    def compiled(self, program: Program, topology: str) -> Compiled:
-        """Makes a program and compiles it, unless it was compiled before.
-
-        Raises:
-            CheckError: if it cannot be made, which names the operation at fault.
-        """
-        say(f"{program} for {topology}")
-        path = self._folder / "program.hlo"
-        arguments = self._program(program, path)
-        aot, kept = TOOLS / "check_tpu" / "aot.py", WORK / "compiled"
-        said = command([self._python, str(aot), str(path), topology, str(kept)], self._args.timeout)
-        taken = json.loads(said)["arguments"]
-        if taken != arguments:
-            raise CheckError(
-                f"{program}: the compiled program has {taken} arguments; expected {arguments}"
-            )
-        return Compiled.parse(said)
-
-    def _program(self, program: Program, path: pathlib.Path) -> int:
-        """Writes the HloModuleProto of a program and returns the number of its arguments."""
-        args, export = self._args, self._folder / f"{program.config}-{program.precision}"
-        if not export.exists():
-            passes.exported(export, program.config, program.precision, args.timeout)
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            out = pathlib.Path(folder) / "graph"
-            graph, runs = passes.composed(
-                args.gorbit, export, out, program.rows, passes.CORES, 1, args.timeout
-            )
-            verdict = self._judge.run(graph, runs[program.name])
-            wrong = [verdict.refused] if verdict.refused else []
-            wrong = wrong or registered.complaints(verdict.graphs, passes.CORES)
-            if wrong:
-                raise CheckError(f"{program}: the TPU passes: {wrong[0]}")
-            (sent,) = (g for g in verdict.graphs if any(n.op == "TPUCompile" for n in g.node))
-            made = out / "registered.pb"
-            made.write_bytes(sent.SerializeToString())
-            words = [sys.executable, "-m", "check_tpu.lower", str(made), str(path)]
-            try:
-                return int(command(words, args.timeout).splitlines()[-1])
-            except CheckError as err:
-                raise CheckError(f"{program} cannot be compiled: {err}") from None
 
 
 def sentence(refusal: str) -> str:

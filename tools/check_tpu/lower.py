@@ -2,45 +2,47 @@
 
 Usage: python -m check_tpu.lower REGISTERED PROGRAM
 
-REGISTERED is a GraphDef that the TPU passes registered, PROGRAM the file to write. The number of
-the program's arguments is printed. It runs in a process of its own, whose memory is that of one
-model. Variables are zeros: they are arguments of the program, so their values do not matter.
-
-The bridge is that of TensorFlow's CPU library. It has no kernel for CrossReplicaSum, but one for
-XlaAllReduce, which becomes the same operation of XLA.
+REGISTERED is a GraphDef that the TPU passes registered, PROGRAM the file to write. It runs with
+TensorFlow's library for TPUs (see common.tpu_environment), whose bridge makes the program as it
+would for a TPU. Variables are arguments, and those that the program assigns are its first results.
+What the program takes and gives is printed, as JSON.
 """
 
 from __future__ import annotations
 
+import _hashlib  # noqa: F401
 import functools
+import hashlib  # noqa: F401
+import json
 import os
 import pathlib
+import ssl  # noqa: F401
 import sys
 from typing import Any
 
+# Importing tensorflow-tpu 2.18.0 ends the process, unless hashlib, _hashlib and ssl come first.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.core.framework import (
-    function_pb2,
     graph_pb2,
     tensor_shape_pb2,
     types_pb2,
 )
-from tensorflow.python.eager import context
-from tensorflow.python.framework import function_def_to_graph
 
-from check_tpu.inline import SUFFIX, inlined
+from check_tpu.values import Functions, Variable
 
 
 def main(registered: str, out: str) -> None:
-    """Writes the program and prints the number of its arguments."""
+    """Writes the program and prints what it takes and gives."""
     graph = graph_pb2.GraphDef.FromString(pathlib.Path(registered).read_bytes())
     node = next(node for node in graph.node if node.op == "TPUCompile")
     arguments = specs(node.attr["metadata"].s)
-    pathlib.Path(out).write_bytes(lowered(graph, node.attr["function"].func.name, arguments))
-    print(len(arguments))
+    program, described = lowered(graph, node.attr["function"].func.name, arguments)
+    pathlib.Path(out).write_bytes(program)
+    print(json.dumps(described))
 
 
 def specs(metadata: bytes) -> list[tf.TensorSpec]:
@@ -82,54 +84,44 @@ def _metadata() -> type[message.Message]:
     return message_factory.GetMessageClass(found)
 
 
-def lowered(graph: graph_pb2.GraphDef, name: str, arguments: list[tf.TensorSpec]) -> bytes:
-    """Returns the HloModuleProto of a function of a graph's library.
+def lowered(
+    graph: graph_pb2.GraphDef, name: str, arguments: list[tf.TensorSpec]
+) -> tuple[bytes, dict[str, Any]]:
+    """Returns the HloModuleProto of a function of a graph's library, and what it takes and gives.
 
     Args:
         graph: the graph.
         name: of the function.
         arguments: what the function takes; of resources, the variables' values.
     """
-    library = inlined(graph.library)
-    for function in library.function:
-        replaced(function)
-        context.context().add_function_def(function)
-    function = next(f for f in library.function if f.signature.name == name + SUFFIX)
-    body, outputs = function_def_to_graph.function_def_to_graph_def(function)
-    taken = [node for node in body.node if node.op == "Placeholder"]
-    for node in taken:
-        body.node.remove(node)
-    body.library.CopyFrom(library)
-    body.versions.CopyFrom(graph.versions)
-    signature = function.signature
+    functions = Functions(graph.library)
+    signature = next(f.signature for f in graph.library.function if f.signature.name == name)
     variable = [argument.type == types_pb2.DT_RESOURCE for argument in signature.input_arg]
-    zeros = [tf.zeros(spec.shape, spec.dtype) for spec in arguments]
-    made = [tf.Variable(zero) if var else zero for zero, var in zip(zeros, variable)]
+    assigned: list[int] = []
 
-    def call(*fed: tf.Tensor) -> list[Any]:
-        values = iter(fed)
-        inputs = {
-            f"{argument.name}:0": tf.compat.v1.get_default_graph().capture(value.handle)
-            if var
-            else next(values)
-            for argument, value, var in zip(signature.input_arg, made, variable)
-        }
-        fetched = [outputs[function.ret[output.name]] for output in signature.output_arg]
-        return tf.import_graph_def(body, input_map=inputs, return_elements=fetched, name="")
+    def call(*fed: tf.Tensor) -> list[tf.Tensor]:
+        start = {Variable(i): value for i, value in enumerate(fed) if variable[i]}
+        taken = [Variable(i) if variable[i] else value for i, value in enumerate(fed)]
+        state = dict(start)
+        results = functions.run(name, taken, state)
+        assigned[:] = [var.number for var in state if state[var] is not start[var]]
+        return [state[Variable(i)] for i in assigned] + results
 
-    traced = tf.function(call, jit_compile=True, autograph=False)
-    fed = [value for value, var in zip(made, variable) if not var]
-    return traced.experimental_get_compiler_ir(*fed)(stage="hlo_serialized")
-
-
-def replaced(function: function_pb2.FunctionDef) -> None:
-    """Makes a function of the TPU's one of the CPU's: in place."""
-    for node in function.node_def:
-        node.device = ""
-        if node.op == "CrossReplicaSum":
-            node.op = "XlaAllReduce"
-            node.attr["reduce_op"].s = b"Add"
-            node.attr["mode"].s = b"CrossReplica"
+    traced = tf.function(call, jit_compile=True, autograph=False, input_signature=arguments)
+    program = traced.experimental_get_compiler_ir(*arguments)(
+        stage="hlo_serialized", platform_name="TPU"
+    )
+    module = hlo_pb2.HloModuleProto.FromString(program)
+    for i, number in enumerate(assigned):  # as TPUExecute has it
+        module.input_output_alias.entries.add(
+            output_shape_index=[i], parameter_number=number, kind=hlo_pb2.Kind.MAY_ALIAS
+        )
+    described = {
+        "arguments": [argument.name for argument in signature.input_arg],
+        "assigned": assigned,
+        "results": [result.name for result in signature.output_arg],
+    }
+    return module.SerializeToString(), described
 
 
 if __name__ == "__main__":

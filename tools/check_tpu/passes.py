@@ -48,7 +48,9 @@ from check_tpu.common import (
     ended,
     environment,
     say,
+    tpu_environment,
 )
+from check_tpu.kernels import EMULATED, Kernels
 from check_tpu.worker import RECORDED, Worker
 
 JOB = "worker"
@@ -66,6 +68,12 @@ PREDICTIONS = 21
 MODELS = TOOLS.parent / "internal" / "testkit" / "models.py"
 CONFIGURE = TOOLS.parent / "tpu" / "testdata" / "configure.pb"
 """The graph that configures a TPU: gorbit's, and TensorFlow's own."""
+VARIABLES = {
+    "initialize": registered.unassigned,
+    "assign": registered.unassigned,
+    "read": registered.unread,
+}
+"""The calls that run no program, and what judges them."""
 UNKNOWN = "Cannot colocate nodes"
 """What the passes say of a variable of unknown shape."""
 
@@ -125,8 +133,10 @@ def check(args: argparse.Namespace) -> int:
         worker = Worker(JOB, CORES)
         stack.callback(worker.close)
         target = stack.enter_context(master(python, worker.port))
-        judge = Judge(target, worker, args.timeout)
-        lines = [*header(), "", *judge.table(args, folder)]
+        words = [sys.executable, "-m", "check_tpu.kernels"]
+        said = command(words, args.timeout, tpu_environment(python, libtpu=True))
+        judge = Judge(target, worker, args.timeout, Kernels(said.splitlines()[-1]))
+        lines = [*header(), "", *judge.table(args, folder), "", judge.emulated()]
     report = "\n".join(lines) + "\n"
     (WORK / "passes.md").write_text(report, encoding="utf-8")
     print(report, end="")
@@ -263,9 +273,12 @@ class Judge:
         faults: what is wrong, one sentence each.
     """
 
-    def __init__(self, target: str, worker: Worker, timeout: int) -> None:
-        """Takes the address of a master, and its worker."""
+    def __init__(
+        self, target: str, worker: Worker, timeout: int, kernels: Kernels | None = None
+    ) -> None:
+        """Takes the address of a master, its worker, and the kernels that cores have, if known."""
         self._target, self._worker, self._timeout = target, worker, timeout
+        self._kernels = kernels
         self.faults: list[str] = []
 
     def table(self, args: argparse.Namespace, folder: pathlib.Path) -> Iterator[str]:
@@ -278,6 +291,20 @@ class Judge:
             exported(export, config, "float32", args.timeout)
             for replicas in args.replicas:
                 yield from self._graphs(args, export, replicas)
+
+    def emulated(self) -> str:
+        """Checks the operations that the emulator takes in programs."""
+        names = EMULATED.read_text(encoding="utf-8").split()
+        lacked, types = self._kernels.unlike(names)
+        self.faults += [
+            f"the emulator takes {op} in a program, and a TPU does not" for op in lacked
+        ]
+        if types - {"complex128"}:
+            self.faults.append(f"the emulator takes {sorted(types)}; expected only complex128")
+        return (
+            f"Operations that the emulator takes in a program: {len(names)}; that a TPU lacks: "
+            f"{len(lacked)}; dtypes that it lacks: {', '.join(sorted(types)) or 'none'}."
+        )
 
     def configure(self) -> str:
         """Checks the call that configures the TPU, which shows that the passes run at all."""
@@ -301,8 +328,8 @@ class Judge:
                     name = "training step" if steps == 1 else f"loop of {steps} training steps"
                 elif steps > 1:
                     continue  # the same call as in the graph of a single step
-                elif name == "initialize":
-                    fault = registered.unassigned
+                elif name in VARIABLES:
+                    fault = VARIABLES[name]
                 if shape:
                     name += ", shorter rows"
                 yield self._line(export.name, str(replicas), name, graph, run, fault, out)
@@ -328,6 +355,8 @@ class Judge:
             (keep / f"{name.replace(' ', '-')}-{i}.pb").write_bytes(sent.SerializeToString())
         wrong = [verdict.refused] if verdict.refused else []
         wrong = wrong or fault(verdict.graphs)
+        if self._kernels:
+            wrong += self._kernels.missing(verdict.graphs)
         self.faults += [f"{what}: {why}" for why in wrong]
         ops = [node.op for sent in verdict.graphs for node in sent.node]
         said = "no: " + " ".join(wrong[0].split())[:200].replace("|", "/") if wrong else "yes"

@@ -10,6 +10,7 @@ from tensorflow.core.framework import graph_pb2, types_pb2
 
 _ACCESS = ("ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 _CANCELLATION = "tpu_cancellation_closes_chips"
+_READS = ("ReadVariableOp", "_ReadVariablesOp")
 _HANDLES = ("VarHandleOp", "_VarHandlesOp")
 
 
@@ -72,6 +73,15 @@ def unassigned(graphs: Sequence[graph_pb2.GraphDef]) -> list[str]:
     if host:
         return [f"{len(host)} variables on the host, such as {host[0]}; expected none"]
     return [] if assigns else ["no variable gets a value; expected AssignVariableOp"]
+
+
+def unread(graphs: Sequence[graph_pb2.GraphDef]) -> list[str]:
+    """Returns what is wrong with the graphs of the call that reads variables."""
+    reads = [node for graph in graphs for node in graph.node if node.op in _READS]
+    host = [node.name for node in reads if not core(node)]
+    if host:
+        return [f"{len(host)} variables on the host, such as {host[0]}; expected none"]
+    return [] if reads else ["no variable is read; expected ReadVariableOp"]
 
 
 def takes_variables(node: graph_pb2.NodeDef) -> bool:
