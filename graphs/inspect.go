@@ -26,7 +26,8 @@ type Report struct {
 	Best     Best   `json:"best"`
 	// Precision is the precision of products and activations; variables are float32.
 	Precision string `json:"precision"`
-	// XLA means that gradients, evaluate and predict are compiled by XLA.
+	// XLA means that XLA compiles gradients, evaluate and predict, and the whole training step of one
+	// replica.
 	XLA bool `json:"xla,omitempty"`
 	// SavedModelBytes is the size of saved_model.pb.
 	SavedModelBytes int64 `json:"saved_model_bytes"`
@@ -225,7 +226,7 @@ func (r *Report) Write(w io.Writer) error {
 	p.row("best", fmt.Sprintf("%s, %s is better", r.Best.Metric, r.Best.Better))
 	p.row("precision", r.Precision)
 	if r.XLA {
-		p.row("compiled by", "XLA: gradients, evaluate, predict")
+		p.row("compiled by", "XLA: the training step of one replica, otherwise gradients; evaluate, predict")
 	}
 	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, words.Bytes(r.SavedModelBytes)))
 	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", words.Thousands(r.Parameters), count(len(r.Variables), "variable"), words.Bytes(r.VariableBytes), words.Thousands(r.DecayedParameters)))

@@ -157,6 +157,8 @@ func TestFactorsOfRuns(t *testing.T) {
 		{"5 steps per call", 0, 1, 1, Config{StepsPerCall: 5}},
 		{"accumulate 3", 0, 1, 3, Config{}},
 		{"2 lanes, 5 steps per call", 0, 1, 1, Config{Lanes: 2, StepsPerCall: 5}},
+		{"XLA, 5 steps per call", 0, 1, 1, Config{StepsPerCall: 5}},
+		{"XLA, accumulate 3", 0, 1, 3, Config{}},
 		{"mirrored 2", 0, 2, 1, Config{}},
 		{"mirrored 3, with collectives", 0, 3, 1, Config{}},
 		{"sharded 2, accumulate 2", 0, 2, 2, Config{ShardOptimizer: true}},

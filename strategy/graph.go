@@ -113,7 +113,7 @@ func composeGraph(export *graphs.Export, t target, config Config) (*Graph, error
 	g, err := newGraph(p, callsOf(p))
 	if err == nil {
 		g.Devices = slices.Clone(t.devices)
-		g.Config, err = t.sessionConfig(config, graphRewrites(len(p.Kernels) > 0, len(t.devices)))
+		g.Config, err = t.sessionConfig(config, graphRewrites(p, len(t.devices)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
@@ -125,11 +125,10 @@ func composeGraph(export *graphs.Export, t target, config Config) (*Graph, error
 func callsOf(p *compose.Plan) []Call {
 	out := variableCalls(p)
 	if t := p.Train; t != nil {
-		batch := slices.Concat(t.Clocks, t.SumFetches)
 		out = append(out,
 			callOf("train", slices.Concat(t.Step.Clocks, t.SumFetches, t.Step.Fetches), t.Step.Done),
-			callOf("accumulate first", batch, t.First),
-			callOf("accumulate", batch, t.Next),
+			callOf("accumulate first", slices.Concat(t.Clocks, t.First.Sums), t.First.Done),
+			callOf("accumulate", slices.Concat(t.Clocks, t.Next.Sums), t.Next.Done),
 			callOf("apply", slices.Concat(t.Apply.Clocks, t.Apply.Fetches), t.Apply.Done))
 	}
 	if l := p.Loop; l != nil {

@@ -42,7 +42,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
-	s, err := newSession(t, def, config, graphRewrites(len(p.Kernels) > 0, len(t.devices)))
+	s, err := newSession(t, def, config, graphRewrites(p, len(t.devices)))
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}

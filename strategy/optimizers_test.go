@@ -95,19 +95,15 @@ func TestOptimizers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			after := func(replicas int, config Config) (map[string][]float64, []byte) {
-				s, err := NewMirrored(t.Context(), export, cpus(replicas), config)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer s.Close()
+			after := func(w way) (map[string][]float64, []byte) {
+				s := w.open(t, export)
 				def, err := s.GraphDef()
 				if err != nil {
 					t.Fatal(err)
 				}
 				start(t, s, rand.New(rand.NewPCG(7, 7)))
 				batches := halves
-				if replicas == 1 {
+				if w.replicas == 1 {
 					batches = [][]Feature{all}
 				}
 				for i := range 3 {
@@ -117,17 +113,16 @@ func TestOptimizers(t *testing.T) {
 				}
 				return variables(t, s), def
 			}
-			want, _ := after(1, Config{StandardOps: true})
-			for name, layout := range map[string]struct {
-				replicas int
-				config   Config
-			}{
-				"kernels":  {1, Config{}},
-				"replicas": {2, Config{}},
-				"sharded":  {2, Config{ShardOptimizer: true}},
+			want, _ := after(way{replicas: 1, config: Config{StandardOps: true}})
+			for _, w := range []way{
+				{name: "kernels", replicas: 1},
+				{name: "replicas", replicas: 2},
+				{name: "sharded", replicas: 2, config: Config{ShardOptimizer: true}},
+				{name: "XLA", replicas: 1},
 			} {
-				got, def := after(layout.replicas, layout.config)
-				if c.kernel != "" && !bytes.Contains(def, []byte(c.kernel)) {
+				name := w.name
+				got, def := after(w)
+				if c.kernel != "" && name != "XLA" && !bytes.Contains(def, []byte(c.kernel)) {
 					t.Errorf("%s: no %s in the graph", name, c.kernel)
 				}
 				for v, values := range want {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -224,8 +225,12 @@ func TestSameBitsAgain(t *testing.T) {
 	}
 }
 
+// open composes an export. A way whose name begins with "XLA" takes it as if it were made with --xla.
 func (w way) open(t *testing.T, export *graphs.Export) *Model {
 	t.Helper()
+	if strings.HasPrefix(w.name, "XLA") {
+		export = asCompiled(export)
+	}
 	ctx := context.Background()
 	var m *Model
 	var err error
@@ -338,7 +343,7 @@ func agree(t *testing.T, m *Model, got []*Result, one *Model, want []*Result) {
 }
 
 // TestOverflowEverywhere wants a step whose gradients are too large for float16 on one
-// replica alone to be skipped by all, and the next to be made by all.
+// replica alone to be skipped by all, and the next to be made by all; also where the step is a program.
 func TestOverflowEverywhere(t *testing.T) {
 	if why := devices.NoFP16(); why != "" {
 		t.Skip(why)
@@ -348,14 +353,15 @@ func TestOverflowEverywhere(t *testing.T) {
 	}
 	export := replicaExportIn(t, "fp16")
 	ctx := context.Background()
-	for _, w := range []way{{"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}} {
+	for _, w := range []way{{"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}, {"XLA", 0, 1, 1, Config{}}} {
 		t.Run(w.name, func(t *testing.T) {
 			m, rng := w.started(t, export)
 			parts := micro(t, randomBatch(t, rng, 9), len(m.runtime.Devices))
 			step := func(weight float32) *Result {
 				t.Helper()
-				for i := range parts[1] {
-					if f := &parts[1][i]; f.Name == packed.ExampleWeights {
+				last := parts[len(parts)-1]
+				for i := range last {
+					if f := &last[i]; f.Name == packed.ExampleWeights {
 						f.Float32[0] = weight
 					}
 				}

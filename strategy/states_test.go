@@ -216,8 +216,14 @@ func TestTrainsAsKeras(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")
 	}
+	for _, w := range []way{{name: "operations", replicas: 1}, {name: "XLA", replicas: 1}} {
+		t.Run(w.name, func(t *testing.T) { trainsAsKeras(t, w) })
+	}
+}
+
+func trainsAsKeras(t *testing.T, w way) {
 	export, golden := kerasExport(t, "keras")
-	m := way{replicas: 1}.open(t, export)
+	m := w.open(t, export)
 	begin(t, m, golden.Before)
 	for i, want := range golden.Steps {
 		r, err := stepOf(t.Context(), m, [][]Feature{want.Features.of(export.Contract)}, [2]int64{1, int64(i)}, Scalars{"learning_rate": 0.1, "clip_norm": 0})
@@ -297,6 +303,7 @@ func imageSteps(micro, steps int) []StepInput {
 // dividing are the ways to divide a batch into four parts.
 var dividing = []way{
 	{"accumulate 4", 0, 1, 4, Config{}},
+	{"XLA, accumulate 4", 0, 1, 4, Config{}},
 	{"4 lanes", 0, 1, 1, Config{Lanes: 4}},
 	{"2 lanes, accumulate 2", 0, 1, 2, Config{Lanes: 2}},
 	{"mirrored 4, with collectives", 0, 4, 1, Config{}},

@@ -102,11 +102,11 @@ func (s *step) make(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		done := p.First
+		call := p.First
 		if k > 0 {
-			done = p.Next
+			call = p.Next
 		}
-		out, err := s.call(ctx, feeds, slices.Concat(p.Clocks, p.SumFetches), done)
+		out, err := s.call(ctx, feeds, slices.Concat(p.Clocks, call.Sums), call.Done)
 		if err != nil {
 			return err
 		}

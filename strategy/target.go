@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
+	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
 // Cluster is a group of TensorFlow servers that work together. It must not change, and must
@@ -85,7 +86,14 @@ func newTFSession(t target, graph *tf.Graph, config Config, rewrites *cpb.Rewrit
 // over the graph, and passes for memory and shapes. If the graph uses our kernels, one round of the
 // passes that are left does. Arithmetic would put the sums of three and more replicas, which are made
 // two at a time, into one AddN, whose order depends on the schedule.
-func graphRewrites(withKernels bool, replicas int) *cpb.RewriterConfig {
+//
+// Programs are for XLA to optimize: other passes would put operations into them that XLA does not know.
+// But functions must be inlined. XLA otherwise takes all inputs of one for constants, and compiles
+// again for each value, if one output is the shape of something.
+func graphRewrites(p *compose.Plan, replicas int) *cpb.RewriterConfig {
+	if p.Programs {
+		return &cpb.RewriterConfig{Optimizers: []string{"function"}}
+	}
 	r := &cpb.RewriterConfig{
 		DisableTfgOptimizer: true,
 		ShapeOptimization:   cpb.RewriterConfig_OFF,
@@ -94,7 +102,7 @@ func graphRewrites(withKernels bool, replicas int) *cpb.RewriterConfig {
 	if replicas > 2 {
 		r.ArithmeticOptimization = cpb.RewriterConfig_OFF
 	}
-	if withKernels {
+	if len(p.Kernels) > 0 {
 		r.MetaOptimizerIterations = cpb.RewriterConfig_ONE
 		r.Remapping = cpb.RewriterConfig_OFF
 		r.ConstantFolding = cpb.RewriterConfig_OFF

@@ -230,12 +230,18 @@ func (b *Builder) Call(name string, f *graphs.Function, inputs, handles map[stri
 	for _, a := range f.Outputs {
 		tout = append(tout, a.DType)
 	}
-	attrs := []Attr{Types("Tin", tin), Types("Tout", tout), Func("f", f.GraphName),
+	return b.CallNamed(name, f.GraphName, args, tin, tout, f.XLA, after...)
+}
+
+// CallNamed adds a call of a function of the graph's library after the control inputs. If xla is set,
+// XLA compiles it, with all that it calls, to one program for each shape of its inputs.
+func (b *Builder) CallNamed(name, function string, inputs []Ref, in, out []dtpb.DataType, xla bool, after ...Ref) Ref {
+	attrs := []Attr{Types("Tin", in), Types("Tout", out), Func("f", function),
 		String("config", ""), String("config_proto", ""), String("executor_type", "")}
-	if f.XLA {
+	if xla {
 		attrs = append(attrs, Bool("_XlaMustCompile", true))
 	}
-	return b.Node("StatefulPartitionedCall", name, append(args, controls(after)...), attrs...)
+	return b.Node("StatefulPartitionedCall", name, append(slices.Clone(inputs), controls(after)...), attrs...)
 }
 
 // Marshal returns the serialized graph, as accepted by tf.Graph.Import.

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
 	opb "github.com/wamuir/graft/tensorflow/core/framework/op_def_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	"google.golang.org/protobuf/proto"
 )
 
 // Function is a function of a graph's library in the making. Its nodes are added as those of a
@@ -143,4 +146,22 @@ func (b *Builder) Branch(name string, condition Ref, then, otherwise string, inp
 func (b *Builder) Loop(name, condition, body string, inputs []Ref, types []dtpb.DataType, outputs [][]int64, attrs ...Attr) Ref {
 	return b.Node("While", name, inputs, append([]Attr{Types("T", types), Func("cond", condition), Func("body", body),
 		Shapes("output_shapes", outputs), Int("parallel_iterations", 1)}, attrs...)...)
+}
+
+// lowering is the attribute of an If or a While that TensorFlow takes apart when it inlines a function.
+const lowering = "_lower_using_switch_merge"
+
+// KeepControlFlow keeps every If and While of the library's functions whole where TensorFlow inlines
+// the functions. XLA knows these, but not the operations that would be made of them.
+func (b *Builder) KeepControlFlow() {
+	for i, f := range b.def.GetLibrary().GetFunction() {
+		if !slices.ContainsFunc(f.NodeDef, func(n *npb.NodeDef) bool { return n.Attr[lowering].GetB() }) {
+			continue
+		}
+		own := proto.CloneOf(f) // the export has the other
+		for _, n := range own.NodeDef {
+			delete(n.Attr, lowering)
+		}
+		b.def.Library.Function[i] = own
+	}
 }

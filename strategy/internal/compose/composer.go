@@ -1,10 +1,13 @@
 package compose
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	tpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
+	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -40,7 +43,9 @@ type composer struct {
 	trained []graphs.Variable
 	// gradient is the function gradients, without the gradients of other variables.
 	gradient *graphs.Function
-	plan     *Plan
+	// step is the training step as one program; nil if it is none.
+	step *program
+	plan *Plan
 	// rows are the rows in which gradients are not 0, by feature.
 	rows map[string]RowFeed
 	// updates are the functions that update variables, by name.
@@ -115,4 +120,63 @@ func (c *composer) rowFeatures() []string {
 		}
 	}
 	return out
+}
+
+// value is an output of a node with its dtype.
+type value struct {
+	node  build.Ref
+	dtype dtpb.DataType
+}
+
+// inside returns a composer of a function, in which the given values are arguments, and the argument
+// of each value.
+func (c *composer) inside(f *build.Function, values []value) (*composer, map[build.Ref]build.Ref) {
+	args := make(map[build.Ref]build.Ref, len(values))
+	for i, v := range values {
+		args[v.node] = f.Arg(fmt.Sprintf("in_%d", i), v.dtype)
+	}
+	in := *c
+	in.Builder, in.looped, in.rows, in.replicas = f.Builder, true, make(map[string]RowFeed), nil
+	for _, r := range c.replicas {
+		own := &replica{prefix: r.prefix, device: r.device, host: r.host, handles: make(map[string]build.Ref, len(r.handles))}
+		for name, handle := range r.handles {
+			own.handles[name] = args[handle]
+		}
+		in.replicas = append(in.replicas, own)
+	}
+	return &in, args
+}
+
+// backward returns the variables that are trained, and the changes of states, in the order in which a function
+// computes their gradients.
+func (c *composer) backward(gradients *graphs.Function) []graphs.Variable {
+	order := slices.Concat(c.trained, c.stateChanges())
+	depth := c.Depths(gradients)
+	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return depth[outputOf(a)] - depth[outputOf(b)] })
+	return order
+}
+
+// outputOf returns the output of gradients with the gradient of a variable or the change of a state.
+func outputOf(v graphs.Variable) string {
+	if strings.HasPrefix(v.Name, graphs.StatePrefix) {
+		return v.Name
+	}
+	return graphs.GradientPrefix + v.Name
+}
+
+// zeros adds a constant of zeros, or of true.
+func (c *composer) zeros(name string, dtype dtpb.DataType, shape []int64, yes bool) build.Ref {
+	value := &tpb.TensorProto{Dtype: dtype, TensorShape: new(tspb.TensorShapeProto)}
+	for _, d := range shape {
+		value.TensorShape.Dim = append(value.TensorShape.Dim, &tspb.TensorShapeProto_Dim{Size: d})
+	}
+	switch dtype { // one value stands for all
+	case float32Type:
+		value.FloatVal = []float32{0}
+	case int64Type:
+		value.Int64Val = []int64{0}
+	case boolType:
+		value.BoolVal = []bool{yes}
+	}
+	return c.Const(name, value)
 }

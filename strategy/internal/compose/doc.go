@@ -11,6 +11,7 @@
 //	tpucluster.go the nodes that make a program one of a TPU's cores
 //	loop.go       several training steps in a call
 //	step.go       the replicas' gradients, and their paths to the variables
+//	program.go    the same as one program that XLA compiles, for a single replica
 //	update.go     norm, clipping, whether a step is applied, and the variables' updates
 //	reduce.go     the sums of all replicas' gradients
 //	clocks.go     readings of the replicas' clocks

@@ -11,12 +11,6 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
-// value is an output of a node with its dtype.
-type value struct {
-	node  build.Ref
-	dtype dtpb.DataType
-}
-
 // loop adds the call of several steps: a While whose body is the training step with one micro-batch
 // per replica. Its inputs are the feeds of all steps, and the body takes those of its own step. The
 // results go to a variable, so that those of the finished steps are not lost if a later one fails.
@@ -133,25 +127,6 @@ func (c *composer) loopInputs(p *Loop, handles ...value) []value {
 	return in
 }
 
-// inside returns a composer of a function, in which the given values are arguments, and the argument
-// of each value.
-func (c *composer) inside(f *build.Function, values []value) (*composer, map[build.Ref]build.Ref) {
-	args := make(map[build.Ref]build.Ref, len(values))
-	for i, v := range values {
-		args[v.node] = f.Arg(fmt.Sprintf("in_%d", i), v.dtype)
-	}
-	in := *c
-	in.Builder, in.looped, in.rows, in.replicas = f.Builder, true, make(map[string]RowFeed), nil
-	for _, r := range c.replicas {
-		own := &replica{prefix: r.prefix, device: r.device, host: r.host, handles: make(map[string]build.Ref, len(r.handles))}
-		for name, handle := range r.handles {
-			own.handles[name] = args[handle]
-		}
-		in.replicas = append(in.replicas, own)
-	}
-	return &in, args
-}
-
 // loopCondition adds the function that tells whether there is one more step to make.
 func (c *composer) loopCondition(in []value) (string, error) {
 	f := c.Function("gorbit_loop_condition")
@@ -172,14 +147,11 @@ func (c *composer) loopBody(p *Loop, gradients *graphs.Function, values []value)
 	k := args[values[loopStep].node]
 	inputs, seeds, scalars := in.takeStep(p, k, args)
 	t := &Train{Scalars: c.plan.Train.Scalars, ScalarFeed: scalars}
-	m := make([]made, len(in.replicas))
 	for i, r := range in.replicas {
 		r.inputs = inputs[i]
-		m[i] = in.gradients(t, gradients, r, seeds[i])
 	}
-	step, outcomes := in.apply("", c.backward(gradients), m, false)
+	step, ended := in.loopedStep(t, gradients, seeds)
 	row := in.resultRow(p, t, step)
-	ended := in.ended(outcomes)
 
 	in.OnDevice(in.replicas[0].host)
 	results, done := args[build.Ref{Node: "loop/results"}], args[build.Ref{Node: "loop/done"}]
@@ -193,6 +165,21 @@ func (c *composer) loopBody(p *Loop, gradients *graphs.Function, values []value)
 		f.Return(fmt.Sprintf("out_%d", i+2), args[v.node], v.dtype)
 	}
 	return f.End()
+}
+
+// loopedStep adds a step. It returns the nodes after which its variables have changed.
+func (c *composer) loopedStep(t *Train, gradients *graphs.Function, seeds []build.Ref) (step Apply, ended []build.Ref) {
+	if c.step != nil {
+		t.Sums = c.plan.Train.Sums
+		step, t.SumFetches = c.stepCall(t, seeds[0])
+		return step, []build.Ref{step.Done.After()}
+	}
+	m := make([]made, len(c.replicas))
+	for i, r := range c.replicas {
+		m[i] = c.gradients(t, gradients, r, seeds[i])
+	}
+	step, outcomes := c.apply("", c.backward(gradients), m, false)
+	return step, c.ended(outcomes)
 }
 
 // takeStep takes the inputs of step k from those of all steps. It returns the nodes of the features

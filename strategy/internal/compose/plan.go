@@ -62,6 +62,8 @@ type Plan struct {
 	TPU *TPUCalls
 	// Train is the training step; nil if there is none.
 	Train *Train
+	// Programs is set if XLA compiles the training step as a whole, see program.
+	Programs bool
 	// Loop is the call of several training steps; nil if there is none.
 	Loop *Loop
 	// Evaluate and Predict have one call per replica.
@@ -127,13 +129,20 @@ type Train struct {
 	// Step computes new values from one micro-batch per replica.
 	Step Apply
 	// First sets the accumulators, Next adds to them.
-	First, Next build.Ref
+	First, Next Round
 	// Rows are fed with the rows in which gradients are not 0, by feature.
 	Rows map[string]RowFeed
 	// Totals is fed with the sums of weights and losses that Apply needs.
 	Totals build.Ref
 	// Apply computes new values from the accumulators.
 	Apply Apply
+}
+
+// Round is a call that computes one micro-batch per replica for the accumulators.
+type Round struct {
+	// Sums are the sums of all replicas, as Train.SumFetches.
+	Sums []build.Ref
+	Done build.Ref
 }
 
 // Loop is a call of several training steps with one micro-batch per replica each. It ends after the

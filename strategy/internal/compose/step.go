@@ -50,9 +50,14 @@ func (c *composer) trainStep() error {
 				c.Placeholder("rows/class/"+feature, dtpb.DataType_DT_INT32, nil)}
 		}
 	}
-	m := make([]made, len(c.replicas))
 	for i, r := range c.replicas {
 		r.inputs = inputs[i]
+	}
+	if c.compiled() {
+		return c.programs(t, seeds)
+	}
+	m := make([]made, len(c.replicas))
+	for i, r := range c.replicas {
 		m[i] = c.gradients(t, gradients, r, seeds.Output(i))
 	}
 	order := c.backward(gradients)
@@ -134,7 +139,7 @@ func (c *composer) accumulate(t *Train, order []graphs.Variable, m []made) {
 		}
 	}
 	c.OnDevice(c.replicas[0].host)
-	t.First, t.Next = c.Group("accumulate/first", first...), c.Group("accumulate/next", next...)
+	t.First, t.Next = Round{t.SumFetches, c.Group("accumulate/first", first...)}, Round{t.SumFetches, c.Group("accumulate/next", next...)}
 	t.Totals = c.Placeholder("totals", float32Type, []int64{2})
 	for i, r := range c.replicas {
 		c.OnDevice(r.host)
@@ -147,21 +152,4 @@ func (c *composer) accumulate(t *Train, order []graphs.Variable, m []made) {
 		}
 	}
 	t.Apply, _ = c.apply("apply/", order, totals, true)
-}
-
-// backward returns the variables that are trained, and the changes of states, in the order in which a function
-// computes their gradients.
-func (c *composer) backward(gradients *graphs.Function) []graphs.Variable {
-	order := slices.Concat(c.trained, c.stateChanges())
-	depth := c.Depths(gradients)
-	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return depth[outputOf(a)] - depth[outputOf(b)] })
-	return order
-}
-
-// outputOf returns the output of gradients with the gradient of a variable or the change of a state.
-func outputOf(v graphs.Variable) string {
-	if strings.HasPrefix(v.Name, graphs.StatePrefix) {
-		return v.Name
-	}
-	return graphs.GradientPrefix + v.Name
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	tpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
-	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -172,21 +170,4 @@ func (c *composer) tpuCut(prefix string, p *TPUFeeds, in stepInputs) map[string]
 		take(kind.DType, typeOf(kind.DType), kind.From, kind.To, in.values[k])
 	}
 	return out
-}
-
-// zeros adds a constant of zeros, or of true.
-func (c *composer) zeros(name string, dtype dtpb.DataType, shape []int64, yes bool) build.Ref {
-	value := &tpb.TensorProto{Dtype: dtype, TensorShape: new(tspb.TensorShapeProto)}
-	for _, d := range shape {
-		value.TensorShape.Dim = append(value.TensorShape.Dim, &tspb.TensorShapeProto_Dim{Size: d})
-	}
-	switch dtype { // one value stands for all
-	case float32Type:
-		value.FloatVal = []float32{0}
-	case int64Type:
-		value.Int64Val = []int64{0}
-	case boolType:
-		value.BoolVal = []bool{yes}
-	}
-	return c.Const(name, value)
 }

@@ -99,32 +99,21 @@ func (c *composer) tpuTrain(t *tpuParts) (*TPUTrain, error) {
 // and the updates. It returns the results and the operations that change variables.
 func (c *composer) tpuStep(t *tpuParts, p *TPUTrain, r *replica, prefix string, in stepInputs) (results, effects []build.Ref, err error) {
 	r.inputs = c.tpuCut(prefix, &p.Feeds, in)
-	scalars := c.Node("Unpack", prefix+"scalars", []build.Ref{in.scalars}, build.Int("num", int64(len(p.Scalars))), build.Int("axis", 0), build.Type("T", float32Type))
-	for i, h := range p.Scalars {
-		r.inputs[h.Name] = scalars.Output(i)
-	}
+	c.takeScalars(prefix, r, p.Scalars, in.scalars)
 	r.inputs["seed"] = in.seed
-	gradients := t.function("gradients")
-	call := c.Call(prefix+"gradients", gradients, r.inputs, r.handles)
-	output := func(name string) build.Ref { return call.Output(gradients.Output(name)) }
-
-	grads := make(map[string]build.Ref)
-	var all []build.Ref
-	for _, v := range c.backward(gradients) {
-		grads[v.Name] = crossReplicaSum(c.Builder, prefix+"total/"+v.Name, output(outputOf(v)), p.Feeds.Replicas)
+	var names []string
+	for _, s := range p.Sums {
+		names = append(names, s.Name)
 	}
-	for _, v := range c.trained {
-		all = append(all, grads[v.Name])
-	}
+	m, sums, d := c.judged(prefix, r, t.function("gradients"), names, func(name string, own build.Ref) build.Ref {
+		return crossReplicaSum(c.Builder, prefix+"total/"+name, own, p.Feeds.Replicas)
+	})
 	flat := c.Int32s(prefix+"sums/flat", []int32{-1})
 	var parts []build.Ref
-	sums := make(map[string]build.Ref)
-	for _, s := range p.Sums {
-		sums[s.Name] = crossReplicaSum(c.Builder, prefix+"total/"+s.Name, output(s.Name), p.Feeds.Replicas)
-		parts = append(parts, c.Node("Reshape", prefix+"sums/flat/"+s.Name, []build.Ref{sums[s.Name], flat}, build.Type("T", float32Type), build.Type("Tshape", int32Type)))
+	for _, name := range names {
+		parts = append(parts, c.Node("Reshape", prefix+"sums/flat/"+name, []build.Ref{sums[name], flat}, build.Type("T", float32Type), build.Type("Tshape", int32Type)))
 	}
-	d := c.judge(prefix, r, c.squares(prefix+"squares", all), made{grads: grads, weight: sums["weight_sum"], loss: sums["loss_sum"]})
-	updated, err := c.tpuUpdate(t, prefix, r, grads, d)
+	updated, err := c.tpuUpdate(t, prefix, r, m.grads, d)
 	if err != nil {
 		return nil, nil, err
 	}
