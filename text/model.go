@@ -25,7 +25,7 @@ type Splitter interface {
 }
 
 // Piece is a token of a word, and the number of the word's bytes that it stands for. It begins where
-// the piece before it ended.
+// the piece before it ended; if Len is negative, it stands for the same -Len bytes as that piece.
 type Piece struct {
 	ID  int32
 	Len int32

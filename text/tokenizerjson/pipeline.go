@@ -128,6 +128,9 @@ func (p *pipeline) AppendTokens(dst []text.Token, s string, most int) (tokens []
 			w.pieces = w.splitter.Append(w.pieces[:0], c.s)
 			at := 0
 			for _, piece := range w.pieces {
+				if piece.Len < 0 {
+					at, piece.Len = at+int(piece.Len), -piece.Len
+				}
 				dst = append(dst, text.Token{ID: piece.ID, Span: c.span(at, at+int(piece.Len))})
 				at += int(piece.Len)
 			}

@@ -8,16 +8,17 @@ import (
 )
 
 func Example() {
-	model, err := unigram.New([]unigram.Piece{{Text: "<unk>"}, {Text: "▁un", Score: -3}, {Text: "happy", Score: -4}, {Text: "happ", Score: -5}}, 0, false)
+	model, err := unigram.New(unigram.Config{
+		Pieces: []unigram.Piece{{Text: "<unk>"}, {Text: "▁un", Score: -3}, {Text: "happy", Score: -4}, {Text: "happ", Score: -5}},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	word := "▁unhappy!"
-	for _, token := range model.Append(nil, word) {
-		fmt.Println(token.ID, word[token.Start:token.End])
+	for _, piece := range model.NewSplitter().Append(nil, "▁unhappy!") {
+		fmt.Println(piece.ID, model.Tokens()[piece.ID], piece.Len)
 	}
 	// Output:
-	// 1 ▁un
-	// 2 happy
-	// 0 !
+	// 1 ▁un 5
+	// 2 happy 5
+	// 0 <unk> 1
 }

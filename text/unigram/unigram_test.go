@@ -7,11 +7,13 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/text"
 )
 
 // golden is a model, and words as the tokenizers library splits them; see testdata/gen_goldens.py.
 type golden struct {
-	Pieces   [][2]any
+	Pieces   []Piece
 	Unknown  int
 	Fallback bool
 	Words    []struct {
@@ -31,11 +33,7 @@ func goldens(t testing.TB) ([]golden, []*Model) {
 	}
 	var models []*Model
 	for _, g := range all {
-		var pieces []Piece
-		for _, p := range g.Pieces {
-			pieces = append(pieces, Piece{p[0].(string), p[1].(float64)})
-		}
-		m, err := New(pieces, g.Unknown, g.Fallback)
+		m, err := New(Config{Pieces: g.Pieces, Unk: g.Unknown, ByteFallback: g.Fallback})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,17 +42,35 @@ func goldens(t testing.TB) ([]golden, []*Model) {
 	return all, models
 }
 
+// spans returns the tokens of a word with their bytes.
+func spans(s text.Splitter, word string) [][3]int32 {
+	out := [][3]int32{}
+	at := int32(0)
+	for _, p := range s.Append(nil, word) {
+		if p.Len < 0 {
+			at, p.Len = at+p.Len, -p.Len
+		}
+		out = append(out, [3]int32{p.ID, at, at + p.Len})
+		at += p.Len
+	}
+	return out
+}
+
 func TestGoldens(t *testing.T) {
 	all, models := goldens(t)
 	for i, g := range all {
+		s := models[i].NewSplitter()
 		for _, w := range g.Words {
-			want := []Token{}
+			ids := []int32{}
 			for _, k := range w.Tokens {
-				want = append(want, Token{k[0], k[1], k[2]})
+				ids = append(ids, k[0])
 			}
 			for range 2 { // the second time from the cache
-				if got := models[i].Append([]Token{}, w.Word); !reflect.DeepEqual(got, want) {
-					t.Fatalf("model %d, %q:\ngot      %v\nexpected %v", i, w.Word, got, want)
+				if got := spans(s, w.Word); !reflect.DeepEqual(got, w.Tokens) {
+					t.Fatalf("model %d, %q:\ngot      %v\nexpected %v", i, w.Word, got, w.Tokens)
+				}
+				if got := s.AppendIDs([]int32{}, w.Word); !reflect.DeepEqual(got, ids) {
+					t.Fatalf("model %d, %q: got %v, expected %v", i, w.Word, got, ids)
 				}
 			}
 		}
@@ -69,19 +85,19 @@ func FuzzAppend(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, word string) {
 		for i, m := range models {
-			last := Token{}
-			for _, k := range m.Append(nil, word) {
-				again := k.Start == last.Start && k.End == last.End && m.fallback
-				if k.Start != last.End && !again || k.End <= k.Start || k.ID < 0 || int(k.ID) >= len(m.pieces) {
+			last := [3]int32{}
+			for _, k := range spans(m.NewSplitter(), word) {
+				again := k[1] == last[1] && k[2] == last[2] && m.fallback
+				if k[1] != last[2] && !again || k[2] <= k[1] || k[0] < 0 || int(k[0]) >= len(m.tokens) {
 					t.Fatalf("model %d, %q: token %v after %v", i, word, k, last)
 				}
-				if piece := word[k.Start:k.End]; utf8.ValidString(word) && !utf8.ValidString(piece) {
+				if piece := word[k[1]:k[2]]; utf8.ValidString(word) && !utf8.ValidString(piece) {
 					t.Fatalf("model %d, %q: token %v cuts a character", i, word, k)
 				}
 				last = k
 			}
-			if int(last.End) != len(word) {
-				t.Fatalf("model %d, %q: the tokens end at byte %d", i, word, last.End)
+			if int(last[2]) != len(word) {
+				t.Fatalf("model %d, %q: the tokens end at byte %d", i, word, last[2])
 			}
 		}
 	})
@@ -93,11 +109,11 @@ func TestWrongPieces(t *testing.T) {
 		unknown int
 		want    string
 	}{
-		{nil, 0, "unigram: the unknown token has the id 0; expected one of the 0 pieces"},
-		{[]Piece{{"a", 0}}, -1, "unigram: the unknown token has the id -1; expected one of the 1 pieces"},
-		{[]Piece{{"\xff", 0}}, 0, `unigram: piece 0 ("\xff") is not valid UTF-8`},
+		{nil, 0, "Unigram: unk_id is 0; expected one of the 0 pieces"},
+		{[]Piece{{"a", 0}}, -1, "Unigram: unk_id is -1; expected one of the 1 pieces"},
+		{[]Piece{{"\xff", 0}}, 0, `Unigram: piece 0 ("\xff") is not valid UTF-8`},
 	} {
-		if _, err := New(tt.pieces, tt.unknown, false); err == nil || err.Error() != tt.want {
+		if _, err := New(Config{Pieces: tt.pieces, Unk: tt.unknown}); err == nil || err.Error() != tt.want {
 			t.Errorf("%v, %d: got %v, expected %s", tt.pieces, tt.unknown, err, tt.want)
 		}
 	}

@@ -5,11 +5,14 @@ hf/bin/python text/tokenizerjson/testdata/gen_tokenizers.py
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
 import sys
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_pb2
 from tokenizers import (
     AddedToken,
     Regex,
@@ -249,6 +252,118 @@ def bert() -> Tokenizer:
     return train(t, 500, ["[UNK]", "[MASK]"], [])
 
 
+def charsmap() -> bytes:
+    """Returns a table of normalization as SentencePiece makes it, with a few rules."""
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_writer=out,
+        vocab_size=300,
+        hard_vocab_limit=False,
+        normalization_rule_tsv=os.path.join(
+            HERE, "..", "..", "sentencepiece", "testdata", "rules.tsv"
+        ),
+        minloglevel=2,
+    )
+    model = model_pb2.ModelProto()
+    model.ParseFromString(out.getvalue())
+    return model.normalizer_spec.precompiled_charsmap
+
+
+def train_unigram(t: Tokenizer, size: int, specials: list) -> Tokenizer:
+    """Trains Unigram."""
+    trainer = trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=specials, unk_token="<unk>", show_progress=False
+    )
+    t.train_from_iterator(TEXTS, trainer)
+    return t
+
+
+def t5() -> Tokenizer:
+    """T5, with the normalization of SentencePieceUnigramTokenizer."""
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence(
+        [
+            normalizers.Nmt(),
+            normalizers.NFKC(),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
+    )
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    t.decoder = decoders.Metaspace()
+    t = train_unigram(t, 200, ["<pad>", "</s>", "<unk>"])
+    t.add_special_tokens(["<extra_id_0>"])
+    t.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    return t
+
+
+def albert() -> Tokenizer:
+    """ALBERT: quotes, no accents, lower case."""
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence(
+        [
+            normalizers.Replace("``", '"'),
+            normalizers.Replace("''", '"'),
+            normalizers.NFKD(),
+            normalizers.StripAccents(),
+            normalizers.Lowercase(),
+        ]
+    )
+    t.pre_tokenizer = pre_tokenizers.Metaspace()
+    t.decoder = decoders.Metaspace()
+    t = train_unigram(t, 150, ["<pad>", "<unk>", "[CLS]", "[SEP]"])
+    t.add_special_tokens([AddedToken("[MASK]", lstrip=True, special=True)])
+    t.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return t
+
+
+def xlmr() -> Tokenizer:
+    """XLM-RoBERTa: a table of normalization, and words at white space."""
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence(
+        [
+            normalizers.Precompiled(charsmap()),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
+    )
+    t.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    t.decoder = decoders.Metaspace()
+    t = train_unigram(t, 180, ["<s>", "<pad>", "</s>", "<unk>"])
+    t.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    t.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    return t
+
+
+def unigram_bytes() -> Tokenizer:
+    """Unigram with bytes for unknown characters, without a division into words."""
+    vocab = [("<unk>", 0.0), *((f"<0x{i:02X}>", -20.0) for i in range(256))]
+    vocab += [("▁", -2.0), ("▁the", -4.5), ("the", -5.0), ("at", -5.5)]
+    vocab += [(c, -6.0 - i / 10) for i, c in enumerate("abcdefghimnopqrstuvwy")]
+    t = Tokenizer(models.Unigram(vocab, 0, True))
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    t.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return t
+
+
 def main() -> None:
     """Writes the files."""
     to = sys.argv[1] if len(sys.argv) > 1 else HERE
@@ -264,6 +379,10 @@ def main() -> None:
         odd,
         bytes_lacking,
         bert,
+        t5,
+        albert,
+        xlmr,
+        unigram_bytes,
     ):
         t, name = make(), make.__name__
         t.save(os.path.join(to, name + ".json"), pretty=False)
