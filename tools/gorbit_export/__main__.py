@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import pathlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -86,6 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     bert.add_argument(
         "--data",
         help="folder of a dataset that gorbit convert wrote, for its labels and special tokens",
+    )
+    bert.add_argument(
+        "--tokenizer",
+        help="tokenizer.json, vocab.txt or a folder with one of them, in place of --data: the "
+        "special tokens of records that another program wrote",
     )
     bert.add_argument(
         "--num-labels", type=int, help="number of labels (default: those of --data, or 2)"
@@ -205,13 +211,20 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
         return classifier.Classification(config, args.num_labels, args.pooling, *how)
     from gorbit_export import data as datasets
     from gorbit_export import mlm, multilabel, qa, regression, tokens
+    from gorbit_export import vocabulary as vocabularies
 
     build = encoded.Build(config, *how)
+    if args.data and args.tokenizer:
+        raise ValueError("--data and --tokenizer are given; --data has a tokenizer: expected one")
     data = datasets.load(args.data) if args.data else None
-    if data and data.vocab_size != config.vocab_size:
+    vocabulary = data.vocabulary if data else None
+    if args.tokenizer:
+        vocabulary = vocabularies.load(pathlib.Path(args.tokenizer))
+    size = data.vocab_size if data else vocabulary.size if vocabulary else config.vocab_size
+    if size != config.vocab_size:
         raise ValueError(
-            f"the vocabulary of {args.data} has {data.vocab_size} tokens; expected "
-            f"{config.vocab_size}, as in the configuration; add --vocab-size {data.vocab_size}"
+            f"the vocabulary of {args.data or args.tokenizer} has {size} tokens; expected "
+            f"{config.vocab_size}, as in the configuration; add --vocab-size {size}"
         )
     labels = data.labels if data else ()
     if args.num_labels is not None and args.task in ("regression", "qa", "mlm"):
@@ -230,12 +243,13 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     if args.task == "qa":
         return qa.QuestionAnswering(build)
     if args.task == "mlm":
-        if not data:
-            raise ValueError("--task mlm needs --data, for the special tokens")
-        if datasets.MASK not in data.special:
-            raise ValueError(f"the vocabulary of {args.data} has no {datasets.MASK}")
-        special = mlm.Special(data.special[datasets.MASK], tuple(data.special.values()))
-        return mlm.MaskedLM(build, special, data.word_starts)
+        if not vocabulary:
+            raise ValueError("--task mlm needs --data or --tokenizer, for the special tokens")
+        if vocabulary.mask is None:
+            masks = ", ".join(vocabularies.MASKS)
+            raise ValueError(f"{vocabulary.path} has none of {masks}; expected one, for --task mlm")
+        special = mlm.Special(vocabulary.mask, vocabulary.special)
+        return mlm.MaskedLM(build, special, bool(data and data.word_starts))
     return classifier.Classification(config, count, args.pooling, *how, labels)
 
 

@@ -6,10 +6,11 @@ import dataclasses
 import json
 import pathlib
 
+from gorbit_export.vocabulary import Vocabulary
+from gorbit_export.vocabulary import load as read
+
 MANIFEST = "manifest.json"
 FORMAT = "gorbit-dataset"
-MASK = "[MASK]"
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", MASK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,19 +21,19 @@ class Data:
         path: its folder.
         labels: names of the labels, by number.
         vocab_size: number of tokens of the vocabulary.
-        special: the numbers of the special tokens, by token.
+        vocabulary: its tokens.
         word_starts: whether records say where words start.
     """
 
     path: pathlib.Path
     labels: tuple[str, ...]
     vocab_size: int
-    special: dict[str, int]
+    vocabulary: Vocabulary
     word_starts: bool
 
 
 def load(path: str) -> Data:
-    """Reads the manifest of a dataset, and the special tokens of its vocabulary.
+    """Reads the manifest of a dataset, and its vocabulary.
 
     Raises:
         ValueError: if the folder does not hold a dataset.
@@ -51,12 +52,10 @@ def load(path: str) -> Data:
     vocab = values.get("vocab")
     if not isinstance(vocab, dict) or not isinstance(vocab.get("file"), str):
         raise ValueError(f"{manifest}: the dataset has no vocabulary; expected one of texts")
-    lines = (folder / pathlib.Path(vocab["file"]).name).read_text(encoding="utf-8").split("\n")
-    places = {token.rstrip("\r"): i for i, token in enumerate(lines)}
     return Data(
         folder,
         tuple(str(label) for label in values.get("labels") or ()),
         int(vocab.get("size", 0)),
-        {token: places[token] for token in SPECIAL if token in places},
+        read(folder / pathlib.Path(vocab["file"]).name),
         bool(values.get("word_starts", False)),
     )

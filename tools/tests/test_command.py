@@ -13,7 +13,7 @@ import pytest
 from helpers import run_script
 
 from gorbit_export import __main__ as command
-from gorbit_export import config
+from gorbit_export import config, vocabulary
 
 SMALL = {
     "hidden_size": 16,
@@ -305,10 +305,59 @@ def test_every_task_exports(task, only_contract, small, dataset, tmp_path):
         assert got["metrics"] == [{"name": "perplexity", "better": "lower"}]
 
 
+_TOKENIZER = {
+    "added_tokens": [
+        {"id": 0, "content": "<s>", "special": True},
+        {"id": 1, "content": "<pad>", "special": True},
+        {"id": 19, "content": "<mask>", "special": True},
+        {"id": 3, "content": "word", "special": False},
+    ],
+    "model": {"vocab": {f"w{i}": i for i in range(2, 19)}},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("tokenizer.json", json.dumps(_TOKENIZER), (20, 19, (0, 1, 19))),
+        (
+            "tokenizer.json",
+            json.dumps({"model": {"vocab": [["<unk>", 0.0], ["a", -1.5], ["<mask>", 0]]}}),
+            (3, 2, (2,)),
+        ),
+        ("vocab.txt", "[PAD]\n[UNK]\na\n[MASK]\n", (4, 3, (0, 1, 3))),
+        ("vocab.txt", "a\r\nb", (2, None, ())),
+    ],
+)
+def test_the_special_tokens_of_a_tokenizer(tmp_path, name, content, wanted):
+    (tmp_path / name).write_text(content)
+    for path in (tmp_path, tmp_path / name):
+        got = vocabulary.load(path)
+        assert (got.size, got.mask, got.special) == wanted
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a tokenizer.json"),
+        ('{"model": {"vocab": {"a": "b"}}}', "not a tokenizer.json"),
+        ('{"model": {"vocab": {}}, "added_tokens": [{}]}', "not a tokenizer.json: KeyError"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer(tmp_path, content, message):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        vocabulary.load(path)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--task", "mlm"], "--task mlm needs --data, for the special tokens"),
+        (["--task", "mlm"], "--task mlm needs --data or --tokenizer, for the special tokens"),
+        (["--task", "mlm", "--data", "DATA", "--tokenizer", "DATA"], "--data has a tokenizer"),
+        (["--task", "mlm", "--tokenizer", "/nowhere.json"], "/nowhere.json: no such file"),
         (["--task", "tokens", "--num-labels", 1], "num_labels is 1; expected 2 to 10000"),
         (["--task", "regression", "--num-labels", 1], "--task regression has no labels"),
         (["--task", "tokens", "--pooling", "mean"], "--task tokens has no pooling"),
