@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # How long fuzz runs each target.
 FUZZTIME ?= 10s
-# Options of the targets bench, check-gpu, check-tpu-passes and check-tpu-compile; --help lists them.
+# Options of the targets bench, check-gpu, check-*-passes and check-*-compile; --help lists them.
 BENCH ?=
 CHECK ?=
 PASSES ?=
@@ -31,7 +31,7 @@ COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --ma
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .PHONY: help setup fetch build install uninstall dist demo test lint gotest race pytest test-elsewhere fuzz bench \
-  check-gpu check-tpu-passes check-tpu-compile clean distclean
+  check-gpu check-gpu-passes check-tpu-passes check-tpu-compile clean distclean
 
 help: ## List the targets
 	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
@@ -102,6 +102,9 @@ check-gpu: ## Compare this machine's GPUs with its CPU, and measure gorbit and i
 	@$${PYTHON:-python3} bench/check_gpu.py --probe
 	@$(MAKE) --no-print-directory TF=gpu build
 	@$(PY) bench/check_gpu.py $(CHECK)
+
+check-gpu-passes: build ## Show the graphs of GPUs to TensorFlow's own placer and optimizer (needs no GPU)
+	@PYTHONPATH=tools:bench $(PY) -m check_gpu.passes $(PASSES)
 
 check-tpu-passes: build ## Show the graphs of TPUs to TensorFlow's own TPU passes (needs no TPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_tpu.passes $(PASSES)

@@ -1,4 +1,4 @@
-"""What both checks use: environments of their own, and programs that they start."""
+"""What the checks of TPUs and GPUs use: environments of their own, and programs that they start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from harness import venvs
 from check_tpu import server
 
 TOOLS = pathlib.Path(__file__).resolve().parents[1]
-WORK = TOOLS.parent / ".cache" / "check-tpu"
+CACHE = TOOLS.parent / ".cache"
+WORK = CACHE / "check-tpu"
 REQUIREMENTS = pathlib.Path(__file__).parent / "requirements"
 LENGTH = 128
 """Positions of a row."""
@@ -50,17 +51,20 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def environment(name: str) -> str:
-    """Returns the interpreter of the environment of requirements/NAME.txt, made if it is not there.
+def environment(name: str, tool: str = "check_tpu") -> str:
+    """Returns the interpreter of the environment of TOOL/requirements/NAME.txt.
+
+    It is made if it is not there.
 
     Raises:
         CheckError: if it cannot be made.
     """
-    WORK.mkdir(parents=True, exist_ok=True)
-    venv = venvs.install(str(WORK), name, [str(REQUIREMENTS / f"{name}.txt")], say)
+    work, file = CACHE / tool.replace("_", "-"), f"{tool}/requirements/{name}.txt"
+    work.mkdir(parents=True, exist_ok=True)
+    venv = venvs.install(str(work), name, [str(TOOLS / file)], say)
     if venv.error:
         raise CheckError(
-            f"the packages of tools/check_tpu/requirements/{name}.txt {venv.error}; check the "
+            f"the packages of tools/{file} {venv.error}; check the "
             "network, or the package index that pip uses"
         )
     return venv.python

@@ -34,7 +34,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
-from tensorflow.core.protobuf import tensorflow_server_pb2
+from tensorflow.core.protobuf import config_pb2, tensorflow_server_pb2
 
 from check_tpu import registered
 from check_tpu.common import (
@@ -65,6 +65,7 @@ MASKED = "mlm"
 """The configuration tiny as a masked language model."""
 PREDICTIONS = 21
 """Places for masked tokens of a row: 15 % of its positions, and one for each of two blocks."""
+SERVER = str(TOOLS / "check_tpu" / "server.py")
 MODELS = TOOLS.parent / "internal" / "testkit" / "models.py"
 CONFIGURE = TOOLS.parent / "tpu" / "testdata" / "configure.pb"
 """The graph that configures a TPU: gorbit's, and TensorFlow's own."""
@@ -166,10 +167,10 @@ def master(python: str, port: int) -> Iterator[str]:
     definition = tensorflow_server_pb2.ServerDef(
         cluster=cluster, job_name="coordinator", task_index=0, protocol="grpc"
     ).SerializeToString()
-    path = WORK / "master.log"
+    path = pathlib.Path(python).parents[2] / "master.log"
     with open(path, "wb") as log:
         process = subprocess.Popen(
-            [python, str(TOOLS / "check_tpu" / "server.py"), str(len(definition))],
+            [python, SERVER, str(len(definition))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -203,13 +204,13 @@ def exported(out: pathlib.Path, config: str, precision: str, timeout: int) -> No
     flags = {"--config": config, "--precision": precision, "--out": str(out)}
     kind = ["bert-classifier"]
     if config == MASKED:
-        kind = ["bert", "--task", "mlm", "--data", str(_vocabulary(out.parent))]
+        kind = ["bert", "--task", "mlm", "--data", str(vocabulary(out.parent))]
         flags["--config"] = "tiny"
     words = [*kind, *(word for flag in flags.items() for word in flag), "--overwrite"]
     command([sys.executable, "-m", "gorbit_export", *words], timeout)
 
 
-def _vocabulary(folder: pathlib.Path) -> pathlib.Path:
+def vocabulary(folder: pathlib.Path) -> pathlib.Path:
     """Writes what an export reads of data: a vocabulary of tiny's size with special tokens."""
     data = folder / "data-mlm"
     data.mkdir(exist_ok=True)
@@ -381,21 +382,31 @@ class Judge:
                 f"{verdict.refused or 'nothing'!r}; expected {UNKNOWN!r}"
             )
 
-    def run(self, graph_def: graph_pb2.GraphDef, run: dict[str, Any]) -> Verdict:
-        """Runs a call of a graph, fed with zeros, as far as a worker without a TPU lets it.
+    def run(
+        self,
+        graph_def: graph_pb2.GraphDef,
+        run: dict[str, Any],
+        config: config_pb2.ConfigProto | None = None,
+    ) -> Verdict:
+        """Runs a call of a graph, fed with zeros, as far as a worker without its devices lets it.
 
         Args:
             graph_def: the graph.
-            run: feeds (name, dtype, shape), fetches and targets, as in runs.json.
+            run: feeds (name, dtype, shape), fetches and targets, as in runs.json. A size of -1
+                becomes 1.
+            config: the session's; what is set here is changed.
         """
         self._worker.graphs.clear()
         graph = tf.Graph()
         with graph.as_default():
             tf.import_graph_def(graph_def, name="")
-        config = v1.ConfigProto(
-            isolate_session_state=True, operation_timeout_in_ms=1000 * self._timeout
-        )
-        feeds = {f["name"]: np.zeros(f["shape"], f["dtype"]) for f in run.get("feeds", ())}
+        config = config or v1.ConfigProto()
+        config.isolate_session_state = True
+        config.operation_timeout_in_ms = 1000 * self._timeout
+        feeds = {
+            f["name"]: np.zeros([abs(size) for size in f["shape"]], f["dtype"])
+            for f in run.get("feeds", ())
+        }
         wanted = [*run.get("fetches", ())]
         wanted += [graph.get_operation_by_name(name) for name in run.get("targets", ())]
         start, refused = time.perf_counter(), ""

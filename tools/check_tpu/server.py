@@ -1,6 +1,7 @@
-"""Runs the master: a TensorFlow server of the tensorflow-tpu wheel, without its Python.
+"""Runs the master: a TensorFlow server of a wheel for TPUs or GPUs, without its Python.
 
-Usage: python server.py LENGTH    in the environment of requirements/passes.txt
+Usage: python server.py LENGTH     in the environment of requirements/passes.txt
+       python server.py kernels    writes all kernels that are registered, a KernelList
 
 It reads a ServerDef of LENGTH bytes from standard input and prints the server's address. It ends
 when standard input ends, so it cannot outlive what started it.
@@ -28,27 +29,44 @@ TPU = {
 }
 
 
-def folder(package: str) -> pathlib.Path:
-    """Where a package is, which is not imported."""
-    return pathlib.Path(importlib.util.find_spec(package).submodule_search_locations[0])
+def folder(package: str) -> pathlib.Path | None:
+    """Where a package is, which is not imported; None if it is not there."""
+    spec = importlib.util.find_spec(package)
+    return pathlib.Path(spec.submodule_search_locations[0]) if spec else None
 
 
-def main(length: str) -> None:
-    """Starts the server and waits for the end of standard input."""
-    os.environ.update(TPU)
-    os.environ["TPU_LIBRARY_PATH"] = str(folder("libtpu") / "libtpu.so")
-    tensorflow = folder("tensorflow")
+class Buffer(ctypes.Structure):
+    """A TF_Buffer."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("length", ctypes.c_size_t),
+        ("deallocator", ctypes.c_void_p),
+    )
+
+
+def main(word: str) -> None:
+    """Starts the server and waits for the end of standard input, or writes the kernels."""
+    libtpu = folder("libtpu")
+    if libtpu:
+        os.environ.update(TPU, TPU_LIBRARY_PATH=str(libtpu / "libtpu.so"))
     for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2"):
-        library = ctypes.CDLL(str(tensorflow / name), mode=ctypes.RTLD_GLOBAL)
+        library = ctypes.CDLL(str(folder("tensorflow") / name), mode=ctypes.RTLD_GLOBAL)
     library.TF_NewStatus.restype = library.TF_NewServer.restype = ctypes.c_void_p
     library.TF_ServerTarget.restype = library.TF_Message.restype = ctypes.c_char_p
-    definition = sys.stdin.buffer.read(int(length))
+    library.TF_GetAllRegisteredKernels.restype = ctypes.POINTER(Buffer)
     status = ctypes.c_void_p(library.TF_NewStatus())
 
     def check() -> None:
         if library.TF_GetCode(status):
             sys.exit(library.TF_Message(status).decode())
 
+    if word == "kernels":
+        found = library.TF_GetAllRegisteredKernels(status)
+        check()
+        sys.stdout.buffer.write(ctypes.string_at(found.contents.data, found.contents.length))
+        return
+    definition = sys.stdin.buffer.read(int(word))
     server = library.TF_NewServer(definition, ctypes.c_size_t(len(definition)), status)
     check()
     server = ctypes.c_void_p(server)

@@ -1,4 +1,7 @@
-"""A TensorFlow worker whose TPU exists by name only, and which records the graphs it is sent."""
+"""A TensorFlow worker whose TPU or GPUs exist by name only.
+
+It records the graphs that it is sent.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,10 @@ PROTO = "tensorflow/core/protobuf/worker.proto"
 SERVICE = "/tensorflow.WorkerService/"
 RECORDED = "recorded, and not run"
 """What a run of a recorded graph, and the wait for its results, fails with."""
+GPU = (
+    "device: {0}, name: NVIDIA H100 80GB HBM3, pci bus id: 0000:0{0}:00.0, compute capability: 9.0"
+)
+"""How a GPU describes itself."""
 
 
 class Worker(grpc.GenericRpcHandler):
@@ -41,16 +48,19 @@ class Worker(grpc.GenericRpcHandler):
         port: where it listens, on this machine only.
     """
 
-    def __init__(self, job: str, cores: int) -> None:
-        """Starts to listen, as task 0 of a job."""
+    def __init__(self, job: str, devices: int, of: str = "TPU") -> None:
+        """Starts to listen, as task 0 of a job, with so many cores of a TPU or so many GPUs."""
         self.graphs: list[graph_pb2.GraphDef] = []
-        named = [("CPU", 0), ("TPU_SYSTEM", 0), *(("TPU", i) for i in range(cores))]
+        named = [("CPU", 0), *((of, i) for i in range(devices))]
+        if of == "TPU":
+            named.insert(1, ("TPU_SYSTEM", 0))
         self._devices = [
             device_attributes_pb2.DeviceAttributes(
                 name=f"/job:{job}/replica:0/task:0/device:{kind}:{number}",
                 device_type=kind,
                 memory_limit=16 << 30,
                 incarnation=1 + i,
+                physical_device_desc=GPU.format(number) if kind == "GPU" else "",
             )
             for i, (kind, number) in enumerate(named)
         ]
