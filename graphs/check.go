@@ -390,6 +390,9 @@ func (c *Contract) checkVariable(v Variable) error {
 		}
 	}
 	for _, slot := range sortedKeys(v.SlotShapes) {
+		if update.Elementwise {
+			return fmt.Errorf("variable %s has the shape of a slot %q; expected the variable's own of an elementwise %s", v.Name, slot, v.Update)
+		}
 		if !slices.ContainsFunc(update.Slots, func(s UpdateSlot) bool { return s.Name == slot }) {
 			return fmt.Errorf("variable %s has the shape of a slot %q; expected a slot of %s", v.Name, slot, v.Update)
 		}

@@ -365,6 +365,9 @@ func elements(shape []int64) int64 {
 type Update struct {
 	// Slots are the variables that it keeps next to each variable.
 	Slots []UpdateSlot `json:"slots"`
+	// Elementwise means that each new element of the variable and of its slots depends on the old
+	// ones and on the gradient at its place alone. The slots have the variable's shape.
+	Elementwise bool `json:"elementwise,omitempty"`
 }
 
 // UpdateSlot is a slot of an update and the value that it holds at first.

@@ -276,8 +276,14 @@ func (e *Export) checkFunctions() error {
 		}
 	}
 	for _, name := range sortedKeys(c.Updates) {
-		if f := e.Functions[name]; len(f.Captures) > 0 {
+		f := e.Functions[name]
+		if len(f.Captures) > 0 {
 			return fmt.Errorf("function %s captures %s; expected every variable as an argument", name, f.Captures[0])
+		}
+		for _, a := range f.Inputs {
+			if a.Ranked && a.Name == "gradient" && c.Updates[name].Elementwise {
+				return fmt.Errorf("function %s: input %s; expected any shape of an elementwise update", name, a)
+			}
 		}
 	}
 	if len(e.Functions["predict"].Outputs) == 0 {

@@ -390,7 +390,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"variable of another dtype", func(f found) { f.object(table).GetVariable().Dtype = dtpb.DataType_DT_BFLOAT16 }, nil,
 			"variable " + table + ": the graph has " + table + " bfloat16 [50,32]; expected " + table + " float32 [50,32]"},
 		{"missing slot", nil, func(c *Contract) {
-			c.Updates["update"] = Update{append(c.Updates["update"].Slots, UpdateSlot{Name: "w"})}
+			c.Updates["update"] = Update{Slots: append(c.Updates["update"].Slots, UpdateSlot{Name: "w"})}
 		},
 			"slot optimizer/w/model/classifier/bias is not in the object graph"},
 		{"slot of another shape", func(f found) { f.object("optimizer/v/" + table).GetVariable().Shape = shapeProto([]int64{50}) }, nil,

@@ -170,7 +170,7 @@ func TestVersion2(t *testing.T) {
 	if c.Input != InputPacked || !c.Additive || c.Best != (Best{"accuracy", Higher}) || len(c.Results) != 0 {
 		t.Errorf("got %+v", c)
 	}
-	if got := fmt.Sprint(c.Metrics, c.Updates, c.SlotsOf(c.Variables[0]), c.Variables[0].Decay, c.Variables[0].LearningRate); got != "[{accuracy higher}] map[update:{[{m 0}]}] [{m 0 [2]}] 1 1" {
+	if got := fmt.Sprint(c.Metrics, c.Updates, c.SlotsOf(c.Variables[0]), c.Variables[0].Decay, c.Variables[0].LearningRate); got != "[{accuracy higher}] map[update:{[{m 0}] false}] [{m 0 [2]}] 1 1" {
 		t.Errorf("got %s", got)
 	}
 	if config := c.Model.Config; config["pooling"] != "mean" || c.Model.ConfigInt("num_labels") != 3 || config["recompute"] != nil || config["architecture"] != nil {
@@ -247,6 +247,7 @@ func TestVersion3Errors(t *testing.T) {
 		{`{"r": [3], "c": [2]}`, `{"r": [-3]}`, "slot r of variable model/conv/kernel has shape [-3]"},
 		{`"model/table"`, `"model/conv/bias"`, "state model/conv/bias is declared twice"},
 		{`"model/table"`, `"a table"`, `state name "a table" is not valid in TensorFlow`},
+		{`{"name": "c"}]`, `{"name": "c"}], "elementwise": true`, `variable model/conv/kernel has the shape of a slot "c"; expected the variable's own of an elementwise update_0`},
 		{`"shape": [], "dtype": "int64"`, `"shape": [0], "dtype": "int64"`, "state model/table has shape [0]"},
 		{`"shape": [], "dtype": "int64"`, `"shape": [], "dtype": "string"`, "state model/table has dtype string; expected float32, int32, int64 or bool"},
 		{`"shape": [], "dtype": "int64"`, `"shape": [], "dtype": "int64", "updated": true`, "state model/table has dtype int64 and is updated; expected float32"},
@@ -310,6 +311,10 @@ func TestOpenRefusesVersion3(t *testing.T) {
 		want     string
 	}{
 		{"missing update", func(f found) { f.rename("", "update_1", "update_2") }, nil, "no function update_1"},
+		{"elementwise of one shape", func(f found) {
+			spec, _ := f.input("update_1", "gradient")
+			spec.Shape = shapeProto([]int64{2})
+		}, func(c *Contract) { c.Updates["update_1"] = Update{Elementwise: true} }, "function update_1: input gradient float32 [2]; expected any shape of an elementwise update"},
 		{"missing results", func(f found) { f.rename("", "results", "result") }, nil, "no function results"},
 		{"missing state", func(f found) { f.rename("model/norm", "moving_mean", "mean") }, nil, "state model/norm/moving_mean is not in the object graph"},
 		{"state of another shape", nil, func(c *Contract) { c.States[0].Shape = []int64{3} }, "state model/norm/moving_mean: the graph has model/norm/moving_mean float32 [2]; expected model/norm/moving_mean float32 [3]"},

@@ -69,6 +69,8 @@ type Config struct {
 	// LocalInput makes every worker of NewMultiWorker read its own part of the training
 	// batches. Steps then need the result of MultiWorker.Draw. If nil, batches are fed.
 	LocalInput *LocalInput
+
+	together int64 // compose.Layout.Together, for tests of the form for GPUs on CPUs
 }
 
 // Factor is what a run changes about the update of a variable.

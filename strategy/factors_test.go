@@ -163,6 +163,8 @@ func TestFactorsOfRuns(t *testing.T) {
 		{"mirrored 3, with collectives", 0, 3, 1, Config{}},
 		{"sharded 2, accumulate 2", 0, 2, 2, Config{ShardOptimizer: true}},
 		{"2 workers, sharded", 2, 1, 1, Config{ShardOptimizer: true}},
+		{"mirrored 2, as on GPUs, 5 steps per call", 0, 2, 1, Config{together: 200, StepsPerCall: 5}},
+		{"sharded 2, as on GPUs, accumulate 2", 0, 2, 2, Config{together: 1 << 20, ShardOptimizer: true}},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			w.config.Factors, w.config.Average = someFactors, 0.8

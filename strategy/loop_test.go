@@ -23,10 +23,12 @@ var looped = []way{
 	{"2 workers", 2, 1, 1, Config{}},
 	{"2 workers, sharded", 2, 1, 1, Config{ShardOptimizer: true}},
 	{"3 workers, with collectives", 3, 1, 1, Config{}},
+	{"one device, as on GPUs", 0, 1, 1, Config{together: 1 << 20, StandardOps: true}},
+	{"2 workers, sharded, as on GPUs", 2, 1, 1, Config{together: 1 << 13, ShardOptimizer: true}},
 }
 
 // failing are the ways of looped in which steps also are not applied, or fail.
-var failing = []string{"2 lanes", "mirrored 3, with collectives", "2 workers, sharded"}
+var failing = []string{"2 lanes", "mirrored 3, with collectives", "2 workers, sharded", "one device, as on GPUs", "2 workers, sharded, as on GPUs"}
 
 // inputs makes the inputs of steps with dropout, learning rates of their own, batches of several
 // sizes, and seeds that follow those of the steps before.

@@ -78,6 +78,8 @@ func composeFor(export *graphs.Export, t target, config Config) (*compose.Plan, 
 		Steps:   config.StepsPerCall,
 		Factors: config.factors(),
 		Average: config.Average,
+
+		Together: config.together,
 	})
 	if err == nil && len(p.Kernels) > 0 && config.InterOpThreads == 0 {
 		// The graph is now a chain of operations that each use all cores. Running

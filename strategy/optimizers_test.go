@@ -137,3 +137,84 @@ func TestOptimizers(t *testing.T) {
 		})
 	}
 }
+
+// TestGroupsHaveTheSameBits wants the form of the step for GPUs, which updates variables in groups, to
+// change variables, slots, averages and states as the other does, bit for bit: every optimizer, on one
+// device, on two replicas, and sharded, in groups of some variables and of all. Without clipping, the
+// norm, whose sums are of other parts, changes nothing.
+func TestGroupsHaveTheSameBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
+	dir := testkit.Made(t, optimizerModels)
+	graphsOf := map[string]string{"keras adagrad": "keras", "keras, two updates": "factored"}
+	for _, name := range []string{"adamw", "sgd", "lion", "lamb", "adafactor", "muon"} {
+		graphsOf[name] = filepath.Join(dir, name, "graph")
+	}
+	for name, folder := range graphsOf {
+		t.Run(name, func(t *testing.T) {
+			var export *graphs.Export
+			parts := drawnNumbers
+			first := func(m *Model) { start(t, m, rand.New(rand.NewPCG(7, 7))) }
+			if folder == "keras" || folder == "factored" {
+				var golden kerasGolden
+				export, golden = kerasExport(t, folder)
+				parts = func(rng *rand.Rand) []Feature { return drawnImages(rng, 3) }
+				first = func(m *Model) { begin(t, m, golden.Before) }
+			} else {
+				var err error
+				if export, err = graphs.Open(folder); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, layout := range []way{{"one device", 0, 1, 1, Config{}}, {"mirrored", 0, 2, 1, Config{}}, {"sharded", 0, 2, 1, Config{ShardOptimizer: true}}} {
+				layout.config.StandardOps, layout.config.Average = true, 0.75
+				layout.config.Factors = map[string]Factor{export.Contract.Variables[0].Name: {LearningRate: 0.5, WeightDecay: 2}}
+				var each *Model
+				for _, together := range []int64{0, 1000, 1 << 20} {
+					layout.config.together = together
+					m := layout.open(t, export)
+					first(m)
+					rng := rand.New(rand.NewPCG(3, 5))
+					for i := range 3 {
+						var batches [][]Feature
+						for range layout.replicas {
+							batches = append(batches, parts(rng))
+						}
+						scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0}
+						if r, err := stepOf(t.Context(), m, batches, [2]int64{1, int64(i)}, scalars); err != nil || !r.Applied {
+							t.Fatal(r, err)
+						}
+					}
+					if each == nil {
+						each = m
+					}
+					if folder != "keras" {
+						sameBits(t, m, each)
+						continue
+					}
+					// TensorFlow's reciprocal root of Adagrad rounds by the place in a vector.
+					want := variables(t, each)
+					for name, got := range variables(t, m) {
+						for i := range got {
+							if !near(got[i], want[name][i], 1e-6) {
+								t.Errorf("%s[%d] is %v, expected %v", name, i, got[i], want[name][i])
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// drawnNumbers draws a batch of lineTask.
+func drawnNumbers(rng *rand.Rand) []Feature {
+	out := []Feature{{Name: "x", Shape: []int{4, 5}}, {Name: "y", Shape: []int{4, 3}}}
+	for i := range out {
+		for range 4 * out[i].Shape[1] {
+			out[i].Float32 = append(out[i].Float32, float32(rng.NormFloat64()))
+		}
+	}
+	return out
+}

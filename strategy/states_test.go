@@ -312,6 +312,8 @@ var dividing = []way{
 	{"sharded 4", 0, 4, 1, Config{ShardOptimizer: true}},
 	{"sharded 2, accumulate 2", 0, 2, 2, Config{ShardOptimizer: true}},
 	{"2 workers, accumulate 2", 2, 1, 2, Config{}},
+	{"mirrored 2, as on GPUs, accumulate 2", 0, 2, 2, Config{together: 1 << 20}},
+	{"sharded 4, as on GPUs", 0, 4, 1, Config{together: 1 << 20, ShardOptimizer: true}},
 	{"2 workers with 2 devices, sharded", 2, 2, 1, Config{ShardOptimizer: true}},
 }
 
@@ -452,7 +454,8 @@ func TestLoopUpdatesStates(t *testing.T) {
 		t.Skip("computes for long")
 	}
 	export, golden := kerasExport(t, "factored")
-	for _, w := range []way{{"one device", 0, 1, 1, Config{}}, {"2 lanes", 0, 1, 1, Config{Lanes: 2}}, {"mirrored 2", 0, 2, 1, Config{}}, {"sharded 2", 0, 2, 1, Config{ShardOptimizer: true}}} {
+	for _, w := range []way{{"one device", 0, 1, 1, Config{}}, {"2 lanes", 0, 1, 1, Config{Lanes: 2}}, {"mirrored 2", 0, 2, 1, Config{}}, {"sharded 2", 0, 2, 1, Config{ShardOptimizer: true}},
+		{"mirrored 2, as on GPUs", 0, 2, 1, Config{together: 1 << 20}}} {
 		t.Run(w.name, func(t *testing.T) {
 			single := w.open(t, export)
 			begin(t, single, golden.Before)

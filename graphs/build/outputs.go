@@ -37,6 +37,7 @@ var outputNames = map[string][]string{
 	"Reciprocal":              {"y"},
 	"Reshape":                 {"output"},
 	"Rsqrt":                   {"y"},
+	"Select":                  {"output"},
 	"SelectV2":                {"output"},
 	"Slice":                   {"output"},
 	"SplitV":                  {"output"},
@@ -48,5 +49,6 @@ var outputNames = map[string][]string{
 	"TensorScatterUpdate":     {"output"},
 	"Timestamp":               {"ts"},
 	"Unpack":                  {"output"},
+	"VarHandleOp":             {"resource"},
 	"While":                   {"output"},
 }

@@ -315,7 +315,8 @@ class Export(tf.Module):
             **self._describe_metrics(),
             "updates": {
                 rule.function: {
-                    "slots": [{"name": slot, "initial": rule.initial(slot)} for slot in rule.slots]
+                    "slots": [{"name": slot, "initial": rule.initial(slot)} for slot in rule.slots],
+                    **({"elementwise": True} if rule.elementwise else {}),
                 }
                 for rule in self._layout.rules.values()
             },

@@ -179,6 +179,20 @@ def test_the_correction_is_that_of_float64(beta):
         np.testing.assert_allclose(correction(tf.constant(beta), tf.constant(t)), want, rtol=1e-6)
 
 
+def test_an_update_of_ones_own_is_not_elementwise_unless_it_says_so():
+    class Own(optimizers.AdamW):
+        def update(self, *args, **kwargs):
+            super().update(*args, **kwargs)
+
+    class Said(Own):
+        elementwise = True
+
+    kinds = [*optimizers.OPTIMIZERS.values(), Own, Said]
+    found = {kind.__name__ for kind in kinds if kind.elementwise}
+    assert found == {"AdamW", "SGD", "Lion", "Muon", "Said"}
+    assert not optimizers.Muon().rule("model/kernel", (2, 2)).elementwise
+
+
 def test_scalar_and_empty_shapes():
     for value in (np.float32(1), np.zeros((0, 3), np.float32)):
         updated = Updated(optimizers.AdamW(), {"w": value})

@@ -66,9 +66,15 @@ func (c *composer) average(prefix string, r *replica, v graphs.Variable, updated
 	if c.Average == 0 {
 		return updated
 	}
-	typeT := build.Type("T", float32Type)
 	name, handle := prefix+"average/"+v.Name, r.handles[graphs.AveragePrefix+v.Name]
-	kept := c.Node("Mul", name+"/kept", []build.Ref{f.keep, c.Read(name+"/old", handle, float32Type, updated)}, typeT)
-	taken := c.Node("Mul", name+"/taken", []build.Ref{f.take, c.Read(name+"/value", r.handles[v.Name], float32Type, updated)}, typeT)
-	return c.Assign(name, handle, c.Node("AddV2", name+"/sum", []build.Ref{kept, taken}, typeT), float32Type)
+	old, value := c.Read(name+"/old", handle, float32Type, updated), c.Read(name+"/value", r.handles[v.Name], float32Type, updated)
+	return c.Assign(name, handle, c.averaged(name, old, value, f), float32Type)
+}
+
+// averaged adds the average that follows an old one and a new value.
+func (c *composer) averaged(name string, old, value build.Ref, f factors) build.Ref {
+	typeT := build.Type("T", float32Type)
+	kept := c.Node("Mul", name+"/kept", []build.Ref{f.keep, old}, typeT)
+	taken := c.Node("Mul", name+"/taken", []build.Ref{f.take, value}, typeT)
+	return c.Node("AddV2", name+"/sum", []build.Ref{kept, taken}, typeT)
 }

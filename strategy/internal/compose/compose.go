@@ -88,6 +88,9 @@ func newComposer(export *graphs.Export, l Layout, functions []string) *composer 
 		if i > 0 {
 			r.prefix = fmt.Sprintf("replica_%d/", i)
 		}
+		if r.device != r.host && !l.Hosted && l.Together == 0 {
+			c.Together = togetherBytes
+		}
 		c.replicas = append(c.replicas, r)
 	}
 	return c

@@ -2,6 +2,7 @@ package compose
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
@@ -64,19 +65,7 @@ func TestShardedSlots(t *testing.T) {
 // TestSharedOnce checks that the correction of AdamW's moments is computed once a step, and not by
 // the update of each variable.
 func TestSharedOnce(t *testing.T) {
-	export := exported(t)
-	p, err := Compose(export, Layout{Devices: []string{"/cpu:0"}, Train: true, Bucket: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	def, err := p.GraphDef()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var graph gpb.GraphDef
-	if err := proto.Unmarshal(def, &graph); err != nil {
-		t.Fatal(err)
-	}
+	graph := composed(t, exported(t), Layout{Devices: []string{"/device:CPU:0"}, Train: true, Bucket: 1})
 	correcting := make(map[string]bool) // functions
 	for _, f := range graph.GetLibrary().GetFunction() {
 		for _, n := range f.GetNodeDef() {
@@ -93,6 +82,55 @@ func TestSharedOnce(t *testing.T) {
 	}
 	if calls != 2 || len(correcting) != 1 {
 		t.Errorf("%d functions correct, in %d calls; expected one, in the step and after accumulation", len(correcting), calls)
+	}
+}
+
+// composed composes a graph.
+func composed(t *testing.T, export *graphs.Export, l Layout) *gpb.GraphDef {
+	t.Helper()
+	p, err := Compose(export, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	def, err := p.GraphDef()
+	if err != nil {
+		t.Fatal(err)
+	}
+	graph := new(gpb.GraphDef)
+	if err := proto.Unmarshal(def, graph); err != nil {
+		t.Fatal(err)
+	}
+	return graph
+}
+
+// TestGroupsOnGPUs wants few calls of updates on GPUs, and nothing for which the host waits for them.
+func TestGroupsOnGPUs(t *testing.T) {
+	export := exported(t)
+	update := export.Functions["update"].GraphName
+	for _, test := range []struct {
+		device   string
+		together int64
+		calls    int // in a step, and as many after accumulation
+	}{
+		{"/device:GPU:0", 0, 2}, // of variables with weight decay, and without
+		{"/device:CPU:0", 1 << 20, 2},
+		{"/device:CPU:0", 0, len(export.Contract.Variables)},
+		{"/device:GPU:0", 1, len(export.Contract.Variables)},
+	} {
+		ops := make(map[string]int)
+		calls := 0
+		for _, n := range composed(t, export, Layout{Devices: []string{test.device}, Train: true, Together: test.together, Bucket: 1}).GetNode() {
+			ops[n.GetOp()]++
+			if n.GetAttr()["f"].GetFunc().GetName() == update {
+				calls++
+			}
+			if n.GetOp() == "SplitV" && strings.Contains(n.GetName(), "update/") && n.GetAttr()["Tlen"].GetType() != int32Type {
+				t.Errorf("%s has sizes of int64, which a GPU has in its own memory", n.GetName())
+			}
+		}
+		if waits := test.calls == len(export.Contract.Variables) && test.together == 0; calls != 2*test.calls || (ops["Switch"] > 0) != waits || (ops["Select"] > 0) == waits {
+			t.Errorf("%+v: %d calls of the update, %v", test, calls, ops)
+		}
 	}
 }
 

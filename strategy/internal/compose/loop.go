@@ -258,7 +258,8 @@ func (c *composer) resultRow(p *Loop, t *Train, step Apply) build.Ref {
 }
 
 // ended returns control inputs that wait until the step has changed all variables, or none because it
-// is not applied. Nodes after the updates of a step that is not applied do not run.
+// is not applied. Nodes after the updates of a step that is not applied do not run, unless variables
+// are updated in groups.
 func (c *composer) ended(outcomes []outcome) []build.Ref {
 	typeT := build.Type("T", int64Type)
 	var out []build.Ref
@@ -266,6 +267,10 @@ func (c *composer) ended(outcomes []outcome) []build.Ref {
 		c.OnDevice(o.replica.host)
 		name := o.replica.prefix + "ended"
 		one := c.Int64(name+"/one", 1)
+		if c.Together > 0 {
+			out = append(out, c.Group(name, o.done...).After())
+			continue
+		}
 		updated := c.Node("Identity", name+"/updated", []build.Ref{one, c.Group(name+"/updates", o.done...).After()}, typeT)
 		counted := c.Node("Identity", name+"/counted", []build.Ref{one, o.decision.counted.After()}, typeT)
 		refused := c.Node("Switch", name+"/refused", []build.Ref{counted, o.decision.finite}, typeT).Output(0)

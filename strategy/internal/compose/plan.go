@@ -28,6 +28,11 @@ type Layout struct {
 	Shared bool
 	// Bucket is the number of bytes of gradients to reduce together.
 	Bucket int64
+	// Together is the number of bytes of the variables that one call updates, where their update
+	// is elementwise: this is the form of the step for GPUs, with few large kernels and without
+	// a decision that the host waits for. 0 means that form if a device is a GPU, and the other
+	// if none is.
+	Together int64
 	// Hint is the communication_hint of CollectiveReduceV2.
 	Hint string
 	// Steps adds a call of up to a given number of training steps; 0 and 1 mean none.

@@ -83,44 +83,33 @@ func (c *composer) reduce(prefix string, order []graphs.Variable, m []made, tota
 			}
 			continue
 		}
-		var sizes []int64
+		var shapes [][]int64
 		for _, v := range b.variables {
-			sizes = append(sizes, elements(v.Shape))
+			shapes = append(shapes, v.Shape)
 		}
 		if b.sums {
-			sizes = append(sizes, 2)
+			shapes = append(shapes, []int64{2})
 		}
 		for i, r := range c.replicas {
 			c.OnDevice(r.device)
-			at := at(i)
-			flat := c.Int32s(at+"/flat", []int32{-1})
 			var parts []build.Ref
 			for _, v := range b.variables {
-				parts = append(parts, c.Node("Reshape", at+"/flat/"+v.Name, []build.Ref{m[i].grads[v.Name], flat}, typeT,
-					build.Type("Tshape", dtpb.DataType_DT_INT32)))
+				parts = append(parts, m[i].grads[v.Name])
 			}
 			if b.sums {
-				parts = append(parts, c.Node("Pack", at+"/sums", []build.Ref{m[i].weight, m[i].loss}, typeT, build.Int("N", 2), build.Int("axis", 0)))
+				parts = append(parts, c.Node("Pack", at(i)+"/sums", []build.Ref{m[i].weight, m[i].loss}, typeT, build.Int("N", 2), build.Int("axis", 0)))
 			}
-			vectors[i] = parts[0]
-			if len(parts) > 1 {
-				vectors[i] = c.Node("ConcatV2", at+"/concat", append(parts, c.Int32(at+"/concat/axis", 0)), typeT,
-					build.Int("N", int64(len(parts))), build.Type("Tidx", dtpb.DataType_DT_INT32))
-			}
+			vectors[i] = c.join(at(i)+"/joined", parts)
 		}
 		for i, sum := range add(at, vectors, "") {
 			c.OnDevice(c.replicas[i].device)
 			at := at(i)
-			split := c.Node("SplitV", at+"/split", []build.Ref{sum, c.Int64s(at+"/sizes", sizes), c.Int32(at+"/axis", 0)}, typeT,
-				build.Int("num_split", int64(len(sizes))), build.Type("Tlen", int64Type))
+			parts := c.divide(at+"/divided", sum, shapes)
 			for j, v := range b.variables {
-				shape := c.Int64s(at+"/shape/"+v.Name, v.Shape)
-				reduced[i].grads[v.Name] = c.Node("Reshape", at+"/shaped/"+v.Name, []build.Ref{split.Output(j), shape}, typeT,
-					build.Type("Tshape", int64Type))
+				reduced[i].grads[v.Name] = parts[j]
 			}
 			if b.sums {
-				sums := c.Node("Unpack", at+"/sums/unpack", []build.Ref{split.Output(len(sizes) - 1)}, typeT,
-					build.Int("num", 2), build.Int("axis", 0))
+				sums := c.Node("Unpack", at+"/sums/unpack", parts[len(b.variables):], typeT, build.Int("num", 2), build.Int("axis", 0))
 				reduced[i].weight, reduced[i].loss = sums.Output(0), sums.Output(1)
 			}
 		}

@@ -117,7 +117,22 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, r *replica, s
 		m.began = []build.Ref{c.clock(r.prefix+"clock/began", r, build.Ref{}, slices.Collect(maps.Values(r.inputs))...), c.clock(r.prefix+"clock/computed", r, m.weight, grads...)}
 		t.Clocks = append(t.Clocks, c.clocks(r.prefix+"clock", r, m.began...))
 	}
+	if r.device != r.host {
+		c.OnDevice(r.device)
+		c.scalarsOnDevice(t, r)
+	}
 	return m
+}
+
+// scalarsOnDevice copies the scalars of a replica's updates to its device, once for all variables.
+func (c *composer) scalarsOnDevice(t *Train, r *replica) {
+	unpacked := c.Node("Unpack", r.prefix+"scalars/device", []build.Ref{t.ScalarFeed},
+		build.Int("num", int64(len(t.Scalars))), build.Int("axis", 0), build.Type("T", float32Type))
+	for i, h := range t.Scalars {
+		if !slices.ContainsFunc(c.export.Contract.Hyperparameters, func(own graphs.Hyperparameter) bool { return own.Name == h.Name }) {
+			r.inputs[h.Name] = unpacked.Output(i)
+		}
+	}
 }
 
 // accumulate adds the path through accumulators, which sum the gradients and the changes of states of

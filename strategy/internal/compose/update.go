@@ -43,13 +43,24 @@ func (c *composer) mirrored(prefix string, m []made) (Apply, []outcome) {
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
 		var all []build.Ref
-		for _, v := range c.trained {
-			all = append(all, m[i].grads[v.Name])
+		var groups []group
+		if c.Together > 0 {
+			groups = c.gather(r.prefix+prefix, c.trained, m[i].grads)
+			all = gradients(groups)
+		} else {
+			for _, v := range c.trained {
+				all = append(all, m[i].grads[v.Name])
+			}
 		}
 		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), m[i])
 		updates := []build.Ref{d.counted}
-		for _, v := range c.trained {
-			updates = append(updates, c.average(r.prefix+prefix, r, v, c.update(r.prefix+prefix, r, v, m[i].grads[v.Name], d), d.average))
+		if c.Together > 0 {
+			_, changed := c.updateGroups(r, groups, d)
+			updates = append(updates, changed...)
+		} else {
+			for _, v := range c.trained {
+				updates = append(updates, c.average(r.prefix+prefix, r, v, c.update(r.prefix+prefix, r, v, m[i].grads[v.Name], d), d.average))
+			}
 		}
 		for _, s := range contract.UpdatedStates() {
 			updates = append(updates, c.Assign(r.prefix+prefix+"update/"+s.Name, r.handles[s.Name], d.states[s.Name], float32Type))
@@ -86,6 +97,14 @@ func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcom
 		totals.grads[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, m[owner].grads[v.Name], total)
 		owned[owner] = append(owned[owner], totals.grads[v.Name])
 	}
+	groups := make([][]group, len(c.replicas))
+	if c.Together > 0 {
+		for i, r := range c.replicas {
+			c.OnDevice(r.device)
+			groups[i] = c.gather(r.prefix+prefix, c.owned(i), totals.grads)
+			owned[i] = gradients(groups[i])
+		}
+	}
 	var squares []build.Ref
 	for i, r := range c.replicas {
 		if len(owned[i]) > 0 {
@@ -101,26 +120,13 @@ func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcom
 		totals.loss = c.sumOf(prefix+"reduced/loss_sum", m, func(m made) build.Ref { return m.loss })
 	}
 	d := c.decide(prefix, first, square, totals)
-	done := make([][]build.Ref, len(c.replicas))
-	done[0] = []build.Ref{d.counted}
-	for _, v := range c.trained {
-		owner := c.owners[v.Name]
-		handle := c.replicas[owner].handles[v.Name]
-		c.OnDevice(c.replicas[owner].device)
-		updated := c.update(prefix, c.replicas[owner], v, totals.grads[v.Name], d)
-		done[owner] = append(done[owner], c.average(c.replicas[owner].prefix+prefix, c.replicas[owner], v, updated, d.average))
-		if c.Shared {
-			continue
-		}
-		value := c.Read(prefix+"updated/"+v.Name, handle, float32Type, updated)
-		for i, r := range c.replicas {
-			if i != owner {
-				c.OnDevice(r.device)
-				taken := c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type)
-				done[i] = append(done[i], c.average(r.prefix+prefix, r, v, taken, d.average))
-			}
-		}
+	var done [][]build.Ref
+	if c.Together > 0 {
+		done = c.updateOwned(prefix, groups, d)
+	} else {
+		done = c.updateEach(prefix, totals.grads, d)
 	}
+	done[0] = append(done[0], d.counted)
 	for i, r := range c.replicas {
 		for _, s := range contract.UpdatedStates() {
 			if i == 0 || !c.Shared {
@@ -140,6 +146,42 @@ func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcom
 	all := slices.Concat(done...)
 	p.Done = c.Group(prefix+"done", all...)
 	return p, []outcome{{first, d, all}}
+}
+
+// owned returns the variables that a replica owns.
+func (c *composer) owned(replica int) []graphs.Variable {
+	var out []graphs.Variable
+	for _, v := range c.trained {
+		if c.owners[v.Name] == replica {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// updateEach makes the owner of each variable update it and send the value to the others, unless the
+// replicas share their variables. It returns the nodes that change variables, by replica.
+func (c *composer) updateEach(prefix string, grads map[string]build.Ref, d decision) [][]build.Ref {
+	done := make([][]build.Ref, len(c.replicas))
+	for _, v := range c.trained {
+		owner := c.owners[v.Name]
+		handle := c.replicas[owner].handles[v.Name]
+		c.OnDevice(c.replicas[owner].device)
+		updated := c.update(prefix, c.replicas[owner], v, grads[v.Name], d)
+		done[owner] = append(done[owner], c.average(c.replicas[owner].prefix+prefix, c.replicas[owner], v, updated, d.average))
+		if c.Shared {
+			continue
+		}
+		value := c.Read(prefix+"updated/"+v.Name, handle, float32Type, updated)
+		for i, r := range c.replicas {
+			if i != owner {
+				c.OnDevice(r.device)
+				taken := c.Assign(r.prefix+prefix+"take/"+v.Name, r.handles[v.Name], value, float32Type)
+				done[i] = append(done[i], c.average(r.prefix+prefix, r, v, taken, d.average))
+			}
+		}
+	}
+	return done
 }
 
 // stateTotals adds the sums of the replicas' changes of states, on the first replica, and returns
@@ -201,11 +243,19 @@ type decision struct {
 }
 
 // decide adds what judge adds. If the step is not applied, the learning rate and the new values of
-// states are dead tensors, which stops all updates.
+// states are dead tensors, which stops all updates; or, where variables are updated in groups, the
+// values of states are the old ones.
 func (c *composer) decide(prefix string, r *replica, squares build.Ref, totals made) decision {
 	d := c.judge(prefix, r, squares, totals)
 	d.average = c.averaging(prefix, d.iteration)
 	d.shared = c.shared(prefix, r, d.iteration)
+	if c.Together > 0 {
+		for _, s := range c.export.Contract.Changes(c.trained) {
+			old := c.Read(prefix+"applied/old/"+s.Name, r.handles[s.Name], float32Type, d.states[s.Name])
+			d.states[s.Name] = c.choose(prefix+"applied/"+s.Name, d.finite, d.states[s.Name], old)
+		}
+		return d
+	}
 	d.rate = c.Node("Switch", prefix+"applied/rate", []build.Ref{d.rate, d.finite}, build.Type("T", float32Type)).Output(1)
 	for _, s := range c.export.Contract.Changes(c.trained) {
 		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []build.Ref{d.states[s.Name], d.finite}, build.Type("T", float32Type)).Output(1)
@@ -276,7 +326,7 @@ func (c *composer) shared(prefix string, r *replica, iteration build.Ref) map[st
 	out := make(map[string]build.Ref)
 	for _, name := range slices.Sorted(maps.Keys(c.updates)) {
 		if f := c.updates[name].shared; f != nil {
-			out[name] = c.Call(prefix+"shared/"+name, f, arguments, nil)
+			out[name] = c.Call(prefix+"update/shared/"+name, f, arguments, nil)
 		}
 	}
 	return out
@@ -286,25 +336,15 @@ func (c *composer) shared(prefix string, r *replica, iteration build.Ref) map[st
 // rate does not stop all of it, the handles of variable and slots are dead as well where the step is
 // not applied.
 func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient build.Ref, d decision) build.Ref {
-	contract, u := c.export.Contract, c.updates[v.Update]
-	arguments := map[string]build.Ref{
-		"variable":       r.handles[v.Name],
-		"gradient":       gradient,
-		"gradient_scale": d.scale,
-		"iteration":      d.iteration,
-		"learning_rate":  c.times(prefix+"rate/"+v.Name, d.rate, v.LearningRate),
-	}
-	if v.Decay == 0 {
-		arguments["weight_decay"] = c.Float(prefix+"no_decay/"+v.Name, 0)
-	} else {
-		arguments["weight_decay"] = c.times(prefix+"decay/"+v.Name, r.inputs["weight_decay"], v.Decay)
-	}
+	u := c.updates[v.Update]
+	arguments := c.arguments(prefix, r, v, gradient, d)
+	arguments["variable"] = r.handles[v.Name]
 	if v.Assigned {
 		set := c.Assign(prefix+"assign/"+v.Name, r.handles[v.Name], d.states[v.Name], float32Type)
 		arguments["variable"] = c.Node("Identity", prefix+"assigned/"+v.Name, []build.Ref{r.handles[v.Name], set.After()}, build.Type("T", resourceType))
 	}
 	handles := []string{"variable"}
-	for _, slot := range contract.SlotsOf(v) {
+	for _, slot := range c.export.Contract.SlotsOf(v) {
 		arguments[slot.Name] = r.handles[graphs.SlotName(slot.Name, v.Name)]
 		handles = append(handles, slot.Name)
 	}
@@ -313,15 +353,31 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 			arguments[name] = c.Node("Switch", prefix+"applied/"+name+"/"+v.Name, []build.Ref{arguments[name], d.finite}, build.Type("T", resourceType)).Output(1)
 		}
 	}
-	for _, h := range contract.Optimizer.Hyperparameters {
-		arguments[h.Name] = r.inputs[h.Name]
+	return c.Call(prefix+"update/"+v.Name, u.function, arguments, nil)
+}
+
+// arguments returns those of the update of a variable of a replica, but for the handles.
+func (c *composer) arguments(prefix string, r *replica, v graphs.Variable, gradient build.Ref, d decision) map[string]build.Ref {
+	out := map[string]build.Ref{
+		"gradient":       gradient,
+		"gradient_scale": d.scale,
+		"iteration":      d.iteration,
+		"learning_rate":  c.times(prefix+"rate/"+v.Name, d.rate, v.LearningRate),
 	}
-	if u.shared != nil {
-		for i, a := range u.shared.Outputs {
-			arguments[a.Name] = d.shared[v.Update].Output(i)
+	if v.Decay == 0 {
+		out["weight_decay"] = c.Float(prefix+"no_decay/"+v.Name, 0)
+	} else {
+		out["weight_decay"] = c.times(prefix+"decay/"+v.Name, r.inputs["weight_decay"], v.Decay)
+	}
+	for _, h := range c.export.Contract.Optimizer.Hyperparameters {
+		out[h.Name] = r.inputs[h.Name]
+	}
+	if shared := c.updates[v.Update].shared; shared != nil {
+		for i, a := range shared.Outputs {
+			out[a.Name] = d.shared[v.Update].Output(i)
 		}
 	}
-	return c.Call(prefix+"update/"+v.Name, u.function, arguments, nil)
+	return out
 }
 
 // times adds the product of a scalar and a factor.
@@ -333,12 +389,15 @@ func (c *composer) times(name string, scalar build.Ref, factor float64) build.Re
 }
 
 // applied adds clock readings after the sums and after the new values to those in began. If the
-// step is not applied, there are no new values, and the reading after the sums is used for both.
+// step is not applied, there may be no new values, and the reading after the sums is used for both.
 func (c *composer) applied(prefix string, r *replica, began []build.Ref, d decision, sums, updates []build.Ref) build.Ref {
 	name := r.prefix + prefix + "clock/"
 	typeT := build.Type("T", dtpb.DataType_DT_DOUBLE)
 	reduced := c.clock(name+"reduced", r, d.scale, sums...)
 	updated := c.clock(name+"updated", r, d.scale, updates...)
+	if c.Together > 0 { // there are always values
+		return c.clocks(name+"all", r, append(slices.Clone(began), reduced, updated)...)
+	}
 	refused := c.Node("Switch", name+"refused", []build.Ref{reduced, d.finite}, typeT).Output(0)
 	ended := c.Node("Merge", name+"ended", []build.Ref{updated, refused}, typeT, build.Int("N", 2))
 	return c.clocks(name+"all", r, append(slices.Clone(began), reduced, ended)...)

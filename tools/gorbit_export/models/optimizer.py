@@ -22,6 +22,8 @@ Tensor = tf.Tensor
 
 _ANY_SHAPE = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "Lamb")
 """Optimizers whose update is the same graph for a variable of any shape."""
+_ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad")
+"""Those whose update of an element depends on nothing of the others."""
 _TAKEN = (
     *("variable", "gradient", "gradient_scale", "iteration"),
     *("learning_rate", "weight_decay"),
@@ -181,6 +183,7 @@ class KerasRule(optimizers.Rule):
         self.function = function
         self._any_shape = type(optimizer).__name__ in _ANY_SHAPE and _is_keras_own(optimizer)
         self.shape = None if self._any_shape else shape
+        self.elementwise = self._any_shape and type(optimizer).__name__ in _ELEMENTWISE
         self._optimizer = type(optimizer).from_config(config(optimizer))
         self._schedule = schedule(optimizer)
         # Numbers of its own, so that a slot that begins with them is found below.

@@ -19,6 +19,7 @@ class AdamW(Optimizer):
 
     name = "adamw"
     slots = ("m", "v")
+    elementwise = True
 
     def __init__(self) -> None:
         """Uses the constants of the paper as defaults."""

@@ -25,6 +25,16 @@ class Rule(abc.ABC):
     """Names of the float32 variables kept for each variable that the rule updates."""
     shape: tuple[int, ...] | None = None
     """The shape of the variables that the function takes; None for any shape."""
+    elementwise: bool = False
+    """Whether each new element of the variable and of its slots depends on the old ones and on
+    the gradient at its place alone, whatever the shape, which is that of the slots. Variables
+    may then be updated as one vector."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Does not inherit what is said of another update."""
+        super().__init_subclass__(**kwargs)
+        if "update" in vars(cls) and "elementwise" not in vars(cls):
+            cls.elementwise = False
 
     def initial(self, slot: str) -> float:
         """Returns the number that a slot is filled with at first."""

@@ -22,6 +22,7 @@ class Lion(Optimizer):
 
     name = "lion"
     slots = ("m",)
+    elementwise = True
 
     def __init__(self) -> None:
         """Uses the constants of the paper as defaults."""

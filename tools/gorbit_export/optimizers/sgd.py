@@ -21,6 +21,7 @@ class SGD(Optimizer):
 
     name = "sgd"
     slots = ("m",)
+    elementwise = True
 
     def __init__(self) -> None:
         """Uses a momentum of 0.9 by default."""
