@@ -33,6 +33,7 @@ from harness import gpu
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BATCH = 32
+ROWS = 16
 VOCABULARY = 30522
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Dropout off; a constant rate, so that steps do not depend on how many there are.
@@ -282,6 +283,7 @@ def training(args: argparse.Namespace, graph: pathlib.Path, data: pathlib.Path) 
     return [
         *(args.gorbit, "train", "--progress", "off", "--graph", graph, "--data", data),
         *("--batch-size", BATCH, "--steps-per-loop", 1, "--eval-interval", -2),
+        *("--set", f"data.rows={ROWS}"),  # or XLA's runs would have other batches on GPUs
         *("--set", "summary.enabled=false"),
     ]
 

@@ -185,8 +185,8 @@ var table = []Param{
 	{Name: "data.rows", check: atLeast(0, "0 (as many as a batch needs) or more"), Change: Settled, Read: true,
 		Meaning: "rows of every batch, of `data.row_length` each, shared evenly by the micro-batches: all features then " +
 			"have one shape, as TPUs need it. A batch takes as many of the next examples as fit, at most " +
-			"`train.batch_size`; the others come first in the next batch. 0: as many rows as each batch needs. A " +
-			"run keeps it"},
+			"`train.batch_size`; the others come first in the next batch. 0: as many rows as each batch needs, but on TPUs, and on " +
+			"GPUs for exports with `--xla`, a number by the data. A run keeps it"},
 	{Name: "data.row_examples", check: atLeast(0, "0 (by the data) or more"), Change: Settled, Read: true,
 		Meaning: "maximum examples in one of `data.rows`; 0: twice as many as fit on average, or one for every 8 " +
 			"positions if the data have no manifest. A run keeps it"},

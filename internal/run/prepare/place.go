@@ -54,6 +54,7 @@ func OpenModel(ctx context.Context, p params.Params, export *graphs.Export, func
 		return openTPU(ctx, p, export, functions, env)
 	case devices.MultiWorker:
 	default:
+		logXLA(p, export.Contract, functions, env.Log)
 		m, err := OpenLocal(ctx, p, export, functions)
 		return Placed{Strategy: m}, err
 	}
@@ -221,6 +222,32 @@ func placeLocally(p params.Params, export *graphs.Export, functions strategy.Fun
 		config.Lanes = LanesOf(p.Runtime, export.Contract.XLA)
 	}
 	return place{[]string{device}, false}, config, nil
+}
+
+// onGPUs reports whether this process trains on GPUs. If its devices cannot be found, opening the model
+// says so.
+func onGPUs(p params.Params, export *graphs.Export) bool {
+	if kind := p.Strategy.Kind(); kind == devices.TPU || kind == devices.MultiWorker {
+		return false
+	}
+	on, _, err := placeLocally(p, export, strategy.FunctionsTrain)
+	if err != nil || on.devices[0] != "" {
+		return err == nil && !isCPU(on.devices[0])
+	}
+	n, err := strategy.CountGPUs()
+	return err == nil && n > 0
+}
+
+// logXLA says that the first calls of a graph take long, because XLA compiles them.
+func logXLA(p params.Params, c *graphs.Contract, functions strategy.Functions, log *slog.Logger) {
+	if !c.XLA {
+		return
+	}
+	of := "evaluation and prediction"
+	if functions == strategy.FunctionsTrain {
+		of = "training step and evaluation"
+	}
+	log.Info("XLA compiles for the first batch of each shape, which takes longer", "compiled", of, "fixed_shapes", p.Data.Rows > 0)
 }
 
 // LostTPU reports whether the error is that of a TPU that was lost, such as a preempted one.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 )
 
 // WellFilled is the share of positions or examples below which fixed rows give a warning.
@@ -33,7 +34,11 @@ func (s *Setup) OpenTraining(ctx context.Context) (*dataset.Dataset, error) {
 			}
 			continue
 		}
-		s.Env.Log.Info("a TPU needs batches of one shape; a run keeps it", "data.rows", rows, "data.row_length", s.Params.Data.RowLength)
+		why := "a TPU needs batches of one shape; a run keeps it"
+		if s.Params.Strategy.Kind() != devices.TPU {
+			why = "batches have one shape, since XLA compiles the step for each; a run keeps it"
+		}
+		s.Env.Log.Info(why, "data.rows", rows, "data.row_length", s.Params.Data.RowLength)
 		return set, nil
 	}
 }

@@ -46,7 +46,7 @@ type Setup struct {
 	// Cores is the number of micro-batches that batches of evaluations are divided into, one for
 	// each core of a TPU; 0 elsewhere.
 	Cores int
-	// Chosen is set if data.rows was not given, and was chosen for a TPU.
+	// Chosen is set if data.rows was not given, and was chosen for a TPU, or for GPUs and XLA.
 	Chosen bool
 }
 
