@@ -460,7 +460,7 @@ func TestMaskingGolden(t *testing.T) {
 	var cases []struct {
 		Seed                       uint64
 		Epoch, File, Record        int64
-		Probability                float64
+		Probability, SpanLength    float64
 		Mask, Vocabulary           int
 		Special                    []int
 		Tokens, Masked, At, Labels []int32
@@ -473,7 +473,7 @@ func TestMaskingGolden(t *testing.T) {
 		t.Fatalf("%d cases", len(cases))
 	}
 	for i, c := range cases {
-		s := newMasks(&Masking{Probability: c.Probability, MaskToken: c.Mask, VocabSize: c.Vocabulary, Special: c.Special, Seed: c.Seed, WholeWords: c.Starts != nil})
+		s := newMasks(&Masking{Probability: c.Probability, MaskToken: c.Mask, VocabSize: c.Vocabulary, Special: c.Special, Seed: c.Seed, SpanLength: c.SpanLength, WholeWords: c.Starts != nil})
 		s.epoch, s.starts = c.Epoch, c.Starts
 		s.choose(c.Tokens, dataset.RecordID{File: int(c.File), Record: c.Record})
 		if !slices.Equal(c.Tokens, c.Masked) || !slices.Equal(s.at, c.At) || !slices.Equal(s.labels, c.Labels) {

@@ -1,6 +1,7 @@
 package packed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -33,6 +34,11 @@ type Masking struct {
 	// token of a word and 0 for the others.
 	WholeWords bool
 	WordStarts []string
+	// SpanLength chooses spans of tokens next to each other, or of words, as SpanBERT does (Joshi et
+	// al., 2020, section 3.1): the number of tokens or words of a span is geometric with about this
+	// mean, and at most MaxSpan, and what happens to its tokens is the same for all of them. 0
+	// chooses each by itself.
+	SpanLength float64
 	// Seed is that of the choice.
 	Seed uint64
 	// Given chooses nothing: the predictions are the tokens that are MaskToken, and their labels are 0.
@@ -52,6 +58,9 @@ const DefaultMaskedLabels = "labels"
 // DefaultWordStarts is the name of the feature that marks words, if Masking gives none.
 const DefaultWordStarts = "word_starts"
 
+// MaxSpan is the most tokens, or words, of a span.
+const MaxSpan = 10
+
 // maxVocabulary bounds the memory for the tokens that may be put in.
 const maxVocabulary = 1 << 24
 
@@ -59,6 +68,8 @@ func (m Masking) validate() error {
 	switch {
 	case !(m.Probability > 0 && m.Probability < 1):
 		return fmt.Errorf("probability of masking is %v; expected more than 0 and less than 1", m.Probability)
+	case m.SpanLength != 0 && !(m.SpanLength >= 1 && m.SpanLength <= MaxSpan):
+		return fmt.Errorf("length of masked spans is %v; expected 0 (none) or 1 to %d", m.SpanLength, MaxSpan)
 	case m.VocabSize < 1 || m.VocabSize > maxVocabulary:
 		return fmt.Errorf("masking has a vocabulary of %d tokens; expected 1 to %d", m.VocabSize, maxVocabulary)
 	case m.MaskToken < 0 || m.MaskToken >= m.VocabSize:
@@ -89,6 +100,9 @@ func (m Masking) String() string {
 	words := "tokens"
 	if m.WholeWords {
 		words = "words by " + fmt.Sprint(m.WordStarts)
+	}
+	if m.SpanLength > 0 {
+		words += fmt.Sprintf(" in spans of %v", m.SpanLength)
 	}
 	return fmt.Sprintf("%v of the %s by %d of %d without %v, seed %d", m.Probability, words, m.MaskToken, m.VocabSize, m.Special, m.Seed)
 }
@@ -134,7 +148,7 @@ type masks struct {
 	given      []int64        // labels of the example that is being added; nil if it has none
 
 	units  []span // to choose from, of an example
-	chosen []int32
+	chosen []span
 }
 
 func newMasks(m *Masking) *masks {
@@ -316,28 +330,61 @@ func (s *masks) choose(tokens []int32, id dataset.RecordID) {
 	}
 	candidates := s.split(tokens)
 	random := dataset.NewRandom(s.Seed, maskUse, uint64(s.epoch), uint64(id.File), uint64(id.Record))
-	left := s.count(candidates)
 	s.chosen = s.chosen[:0]
-	for i := 0; i < len(s.units) && left > 0; i++ {
-		k := i + random.Below(len(s.units)-i)
-		s.units[i], s.units[k] = s.units[k], s.units[i]
-		u := s.units[i]
-		if n := u.to - u.from; n <= left {
-			left -= n
-			for at := u.from; at < u.to; at++ {
-				s.chosen = append(s.chosen, int32(at))
+	if left := s.count(candidates); s.SpanLength > 0 {
+		s.chooseSpans(&random, left)
+	} else {
+		s.chooseUnits(&random, left)
+	}
+	slices.SortFunc(s.chosen, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for _, c := range s.chosen {
+		how := 0
+		for at := c.from; at < c.to; at++ {
+			if at == c.from || s.SpanLength == 0 {
+				how = random.Below(10)
+			}
+			s.add(int32(at), tokens[at])
+			switch how {
+			default:
+				tokens[at] = int32(s.MaskToken)
+			case 8:
+				tokens[at] = s.plain[random.Below(len(s.plain))]
+			case 9: // stays as it is
 			}
 		}
 	}
-	slices.Sort(s.chosen)
-	for _, at := range s.chosen {
-		s.add(at, tokens[at])
-		switch random.Below(10) {
-		default:
-			tokens[at] = int32(s.MaskToken)
-		case 8:
-			tokens[at] = s.plain[random.Below(len(s.plain))]
-		case 9: // stays as it is
+}
+
+// chooseUnits chooses units until as many tokens as are left are chosen.
+func (s *masks) chooseUnits(random *dataset.Random, left int) {
+	for i := 0; i < len(s.units) && left > 0; i++ {
+		k := i + random.Below(len(s.units)-i)
+		s.units[i], s.units[k] = s.units[k], s.units[i]
+		if u := s.units[i]; u.to-u.from <= left {
+			left -= u.to - u.from
+			s.chosen = append(s.chosen, u)
+		}
+	}
+}
+
+// chooseSpans chooses spans of units until as many tokens as are left are chosen, or none was found for
+// long. A span ends where another one or a special token is.
+func (s *masks) chooseSpans(random *dataset.Random, left int) {
+	longer := int(float64(1<<32) * (1 - 1/s.SpanLength)) // of 2^32, the chance of one unit more
+	taken := make([]bool, len(s.units))
+	for tries := 10 * len(s.units); tries > 0 && left > 0; tries-- {
+		n := 1
+		for n < MaxSpan && random.Below(1<<32) < longer {
+			n++
+		}
+		at := random.Below(len(s.units))
+		c := span{s.units[at].from, s.units[at].from}
+		for ; n > 0 && at < len(s.units) && !taken[at] && s.units[at].from == c.to && s.units[at].to-c.from <= left; at, n = at+1, n-1 {
+			c.to, taken[at] = s.units[at].to, true
+		}
+		if c.to > c.from {
+			left -= c.to - c.from
+			s.chosen = append(s.chosen, c)
 		}
 	}
 }

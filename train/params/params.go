@@ -40,6 +40,7 @@ type Data struct {
 	Buckets           string            `yaml:"buckets"`
 	MaskProbability   float64           `yaml:"mask_probability"`
 	WholeWords        bool              `yaml:"whole_words"`
+	MaskSpan          float64           `yaml:"mask_span"`
 	Packing           string            `yaml:"packing"`
 	Shuffle           string            `yaml:"shuffle"`
 	Buffer            int               `yaml:"buffer"`

@@ -198,6 +198,8 @@ var table = []Param{
 		Meaning: "share of the tokens that a masked language model is to predict"},
 	{Name: "data.whole_words", Change: FromStart,
 		Meaning: "mask all tokens of a word or none; the records say where words start"},
+	{Name: "data.mask_span", check: rule{"0 (none) or 1 to 10", func(v float64) bool { return v == 0 || v >= 1 && v <= packed.MaxSpan }}, Change: FromStart,
+		Meaning: "mask spans of this many tokens, or words, on average, as SpanBERT does; 0 masks each by itself"},
 	{Name: "data.packing", Default: string(packed.PackBestFit), Choices: []string{string(packed.PackBestFit), string(packed.PackFirstFit), string(packed.PackNone)}, Empty: true, Change: FromStart, Read: true,
 		Meaning: "how examples are packed into rows: best-fit, first-fit, none (one per row)"},
 	{Name: "data.shuffle", Default: string(dataset.ShuffleFull), Choices: []string{string(dataset.ShuffleFull), string(dataset.ShuffleBuffer), string(dataset.ShuffleNone)}, Empty: true, Change: FromStart,

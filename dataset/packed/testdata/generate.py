@@ -63,30 +63,62 @@ def choose(tokens: list[int], starts: list[int] | None, case: dict) -> dict:
     n = sum(map(len, units))
     left = max(1, math.floor(case["Probability"] * n + 0.5)) if n else 0
     random = Random(key(case["Seed"], 3, case["Epoch"], case["File"], case["Record"]))
-    chosen: list[int] = []
-    for i in range(len(units)):
+    spans: list[list[int]] = []
+    for i in range(0 if case["SpanLength"] else len(units)):
         if left == 0:
             break
         k = i + random.below(len(units) - i)
         units[i], units[k] = units[k], units[i]
         if len(units[i]) <= left:
             left -= len(units[i])
-            chosen += units[i]
-    chosen.sort()
+            spans.append(units[i])
+    if case["SpanLength"]:
+        spans = choose_spans(units, left, case["SpanLength"], random)
+    spans.sort()
     masked = list(tokens)
-    for at in chosen:
-        how = random.below(10)
-        if how < 8:
-            masked[at] = case["Mask"]
-        elif how == 8:
-            masked[at] = plain[random.below(len(plain))]
+    for one in spans:
+        for i, at in enumerate(one):
+            if i == 0 or not case["SpanLength"]:
+                how = random.below(10)
+            if how < 8:
+                masked[at] = case["Mask"]
+            elif how == 8:
+                masked[at] = plain[random.below(len(plain))]
+    chosen = [at for one in spans for at in one]
     return {"Masked": masked, "At": chosen, "Labels": [tokens[at] for at in chosen]}
+
+
+def choose_spans(
+    units: list[list[int]], left: int, mean: float, random: Random
+) -> list[list[int]]:
+    """Return spans of units of this mean length, of as many tokens as are left."""
+    spans: list[list[int]] = []
+    taken: set[int] = set()
+    for _ in range(10 * len(units)):
+        if left == 0:
+            break
+        n = 1
+        while n < 10 and random.below(1 << 32) < int((1 << 32) * (1 - 1 / mean)):
+            n += 1
+        at = random.below(len(units))
+        one: list[int] = []
+        while n and at < len(units) and at not in taken:
+            unit = units[at]
+            if one and unit[0] != one[-1] + 1 or len(one) + len(unit) > left:
+                break
+            one += unit
+            taken.add(at)
+            at, n = at + 1, n - 1
+        if one:
+            left -= len(one)
+            spans.append(one)
+    return spans
 
 
 def main() -> None:
     """Write the file."""
     cases = []
-    for n in range(24):
+    for n in range(36):
         length = [3, 1, 40, 17, 128, 9][n % 6]
         random = Random(n)
         tokens = [1, *(4 + random.below(96) for _ in range(length)), 2]
@@ -98,6 +130,7 @@ def main() -> None:
             "Epoch": n % 3,
             "File": n % 5,
             "Record": n * n * n,
+            "SpanLength": [0, 0, 0, 3.8, 2, 10][n // 6],
             "Probability": [0.15, 0.4, 0.99][n % 3],
             "Mask": 3,
             "Vocabulary": 100,
@@ -106,7 +139,9 @@ def main() -> None:
             "Starts": starts,
         }
         cases.append(case | choose(tokens, starts, case))
-    (HERE / "masking.json").write_text("[\n" + ",\n".join(map(json.dumps, cases)) + "\n]\n")
+    (HERE / "masking.json").write_text(
+        "[\n" + ",\n".join(map(json.dumps, cases)) + "\n]\n"
+    )
 
 
 if __name__ == "__main__":

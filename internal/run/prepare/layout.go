@@ -88,7 +88,7 @@ func PackedFor(p params.Params, c *graphs.Contract) packed.Config {
 		l.Standard = nil // all of them
 	}
 	if m := c.Masking; m != nil {
-		l.Masking = &packed.Masking{Probability: p.Data.MaskProbability, MaskToken: int(m.MaskToken), VocabSize: int(m.VocabSize), WholeWords: p.Data.WholeWords, Seed: uint64(p.Seed)}
+		l.Masking = &packed.Masking{Probability: p.Data.MaskProbability, MaskToken: int(m.MaskToken), VocabSize: int(m.VocabSize), WholeWords: p.Data.WholeWords, SpanLength: p.Data.MaskSpan, Seed: uint64(p.Seed)}
 		if record, ok := p.Data.Features[maskedLabels(c)]; ok {
 			l.Masking.Labels = []string{record}
 		}
