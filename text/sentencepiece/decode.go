@@ -6,7 +6,10 @@ import (
 )
 
 // Decode returns the text of ids. Ids without a piece are passed over.
-func (m *Model) Decode(ids []int32) string {
+func (m *Model) Decode(ids []int32) string { return m.decode(ids, false) }
+
+// decode is Decode, if specials is set with the names of control symbols.
+func (m *Model) decode(ids []int32, specials bool) string {
 	var out strings.Builder
 	var bytes []byte
 	begin, seen := true, false // whether the space at the beginning is expected, and was there
@@ -24,7 +27,9 @@ func (m *Model) Decode(ids []int32) string {
 			begin = false
 		}
 		var s string
-		s, seen = m.decodePiece(p, begin)
+		if s, seen = m.decodePiece(p, begin); specials && p.kind == control {
+			s = p.text
+		}
 		out.WriteString(s)
 	}
 	decodeBytes(&out, bytes)

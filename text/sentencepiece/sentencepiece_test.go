@@ -79,6 +79,23 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
+// TestTokenizer checks the special tokens around texts, as the control symbols of a model give them.
+func TestTokenizer(t *testing.T) {
+	_, models := goldens(t)
+	for i, want := range map[int]string{0: "<s> ▁cat </s> ▁a </s>", 4: "▁cat </s> ▁a </s>"} {
+		tok := models[i].Tokenizer()
+		e := tok.Encode("cat", "a", 0)
+		if got := tok.Vocab().Tokens(e.IDs); got != want {
+			t.Errorf("model %d: got %s, expected %s", i, got, want)
+		}
+		whole := tok.AppendIDs(nil, "the cat unhappy")
+		first, more := tok.AppendFirst(nil, "the cat unhappy", 2)
+		if len(first) != 2 || more != len(whole)-2 || tok.Decode(whole, false) != "the cat unhappy" {
+			t.Errorf("model %d: got %v and %d more of %v, %q", i, first, more, whole, tok.Decode(whole, false))
+		}
+	}
+}
+
 // FuzzParse checks that neither a damaged model nor invalid text does harm.
 func FuzzParse(f *testing.F) {
 	all, _ := goldens(f)

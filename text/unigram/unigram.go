@@ -83,10 +83,10 @@ func Read(raw json.RawMessage) (*Model, error) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&in); err != nil {
-		return nil, fmt.Errorf("Unigram: %w", err)
+		return nil, fmt.Errorf("model Unigram: %w", err)
 	}
 	if in.Unk == nil {
-		return nil, errors.New("Unigram: unk_id is null, so that some texts have no tokens; expected the id of the unknown token")
+		return nil, errors.New("model Unigram: unk_id is null, so that some texts have no tokens; expected the id of the unknown token")
 	}
 	return New(Config{Pieces: in.Vocab, Unk: *in.Unk, ByteFallback: in.ByteFallback != nil && *in.ByteFallback})
 }
@@ -95,19 +95,19 @@ func Read(raw json.RawMessage) (*Model, error) {
 func New(cfg Config) (*Model, error) {
 	pieces := cfg.Pieces
 	if len(pieces) > maxPieces {
-		return nil, fmt.Errorf("Unigram: %d pieces; expected at most %d", len(pieces), maxPieces)
+		return nil, fmt.Errorf("model Unigram: %d pieces; expected at most %d", len(pieces), maxPieces)
 	}
 	if cfg.Unk < 0 || cfg.Unk >= len(pieces) {
-		return nil, fmt.Errorf("Unigram: unk_id is %d; expected one of the %d pieces", cfg.Unk, len(pieces))
+		return nil, fmt.Errorf("model Unigram: unk_id is %d; expected one of the %d pieces", cfg.Unk, len(pieces))
 	}
 	m := &Model{tokens: make([]string, len(pieces)), scores: make([]float64, len(pieces)), unknown: int32(cfg.Unk), fallback: cfg.ByteFallback}
 	lowest := math.Inf(1)
 	for i, p := range pieces {
 		if math.IsNaN(p.Score) || math.IsInf(p.Score, 0) {
-			return nil, fmt.Errorf("Unigram: piece %d (%q) has the score %v; expected a finite number", i, p.Text, p.Score)
+			return nil, fmt.Errorf("model Unigram: piece %d (%q) has the score %v; expected a finite number", i, p.Text, p.Score)
 		}
 		if !utf8.ValidString(p.Text) {
-			return nil, fmt.Errorf("Unigram: piece %d (%q) is not valid UTF-8", i, p.Text)
+			return nil, fmt.Errorf("model Unigram: piece %d (%q) is not valid UTF-8", i, p.Text)
 		}
 		m.tokens[i], m.scores[i] = p.Text, p.Score
 		lowest = min(lowest, p.Score)

@@ -109,9 +109,9 @@ func TestWrongPieces(t *testing.T) {
 		unknown int
 		want    string
 	}{
-		{nil, 0, "Unigram: unk_id is 0; expected one of the 0 pieces"},
-		{[]Piece{{"a", 0}}, -1, "Unigram: unk_id is -1; expected one of the 1 pieces"},
-		{[]Piece{{"\xff", 0}}, 0, `Unigram: piece 0 ("\xff") is not valid UTF-8`},
+		{nil, 0, "model Unigram: unk_id is 0; expected one of the 0 pieces"},
+		{[]Piece{{"a", 0}}, -1, "model Unigram: unk_id is -1; expected one of the 1 pieces"},
+		{[]Piece{{"\xff", 0}}, 0, `model Unigram: piece 0 ("\xff") is not valid UTF-8`},
 	} {
 		if _, err := New(Config{Pieces: tt.pieces, Unk: tt.unknown}); err == nil || err.Error() != tt.want {
 			t.Errorf("%v, %d: got %v, expected %s", tt.pieces, tt.unknown, err, tt.want)
