@@ -24,6 +24,9 @@ const (
 	Dataset Kind = "a dataset"
 	Export  Kind = "an export"
 	Model   Kind = "a model" // in the form of Hugging Face's transformers
+
+	// Tokenizer is what no folder is taken for: all others may have a tokenizer.json in them.
+	Tokenizer Kind = "a tokenizer"
 )
 
 // Generator is what the pages of gorbit report say that they were made by.

@@ -1,0 +1,28 @@
+package tokenizerjson
+
+// Words returns a function that calls each for the words of a text: what the normalizer and the
+// pre-tokenizer of the file make of it. Added tokens are not looked for, as when the library trains. If
+// the pre-tokenizer ends with ByteLevel, words have the bytes of the text and not their names.
+//
+// Each goroutine needs a function of its own.
+func (f *File) Words() (func(text string, each func(word string)), error) {
+	p := &pipeline{raw: newAdded(nil, nil), normalized: newAdded(nil, nil)}
+	var err error
+	if p.normalizer, err = normalizerOf(f.Normalizer); err != nil {
+		return nil, err
+	}
+	if err := p.split.read(f.PreTokenizer); err != nil {
+		return nil, err
+	}
+	if n := len(p.split); n > 0 {
+		if b, ok := p.split[n-1].(*byteLevel); ok {
+			b.bytes = true
+		}
+	}
+	w := &worker{}
+	return func(text string, each func(word string)) {
+		for _, c := range p.words(w, text, false) {
+			each(c.s)
+		}
+	}, nil
+}
