@@ -109,7 +109,7 @@ check-gpu-passes: build ## Show the graphs of GPUs to TensorFlow's own placer an
 check-tpu-passes: build ## Show the graphs of TPUs to TensorFlow's own TPU passes (needs no TPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_tpu.passes $(PASSES)
 
-check-tpu-compile: build ## Compile the programs of TPUs with the TPU compiler (needs no TPU)
+check-tpu-compile: build ## Compile the programs of TPUs, and run one on CPUs (needs no TPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_tpu.compiler $(COMPILE)
 
 clean: ## Remove build outputs, and files of the demo and tests

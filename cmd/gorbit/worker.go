@@ -31,6 +31,7 @@ func newWorker(g *globals) *cobra.Command {
 	var child, onTPU, endWithInput bool
 	var data string
 	var hosts []string
+	var products string
 	cmd := &cobra.Command{
 		Use:   "worker [--listen HOST:PORT] [--devices DEVICES] [flags]",
 		Short: "Lend this machine's devices to a training run",
@@ -59,9 +60,10 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 	f.StringVar(&data, "data", "", "`FOLDER` of the data on this machine, for runs with --input local (default: the same path as on the chief)")
 	f.BoolVar(&onTPU, "tpu", false, "serve this host's TPU to gorbit train --tpu; needs TensorFlow's library for TPUs")
 	f.StringSliceVar(&hosts, "hosts", nil, "with --tpu: addresses (`HOST:PORT,...`) of the servers of all hosts of the TPU, in order (default: only this one)")
+	f.StringVar(&products, "matmul-precision", productsDefault, "with --tpu: `PRECISION` of products of float32 numbers, default (rounded to bfloat16) or highest (float32, slower)")
 	f.BoolVar(&endWithInput, "end-with-input", false, "end when standard input ends, as it does when the ssh that started the worker is gone")
 	help.Group(f, "What to lend, and where", "listen", "devices", "threads", "data", "end-with-input")
-	help.Group(f, "A TPU's host", "tpu", "hosts")
+	help.Group(f, "A TPU's host", "tpu", "hosts", "matmul-precision")
 	readAccess := addAccess(f)
 	f.BoolVar(&child, "child", false, "")
 	if err := f.MarkHidden("child"); err != nil {
@@ -85,10 +87,13 @@ machine can reach it. Pass an address of a private network to --listen, never a 
 			if err := refuseAccess(f); err != nil {
 				return err
 			}
-			return tpuServer{c.Listen, hosts}.serve(cmd.Context(), cmd.OutOrStdout())
+			return tpuServer{c.Listen, hosts, products}.serve(cmd.Context(), cmd.OutOrStdout())
 		}
 		if len(hosts) > 0 {
 			return usagef("--hosts is given without --tpu; leave it out")
+		}
+		if f.Changed("matmul-precision") {
+			return usagef("--matmul-precision is given without --tpu; leave it out")
 		}
 		by, err := readAccess(cmd.InOrStdin())
 		if err != nil {
@@ -182,9 +187,16 @@ func listen(out io.Writer, env train.Env, c cluster.SupervisorConfig, data strin
 
 // tpuServer is TensorFlow's server on a host of a TPU, for gorbit train --tpu.
 type tpuServer struct {
-	listen string
-	hosts  []string // of all servers of the TPU, in order; nil means only this one
+	listen   string
+	hosts    []string // of all servers of the TPU, in order; nil means only this one
+	products string   // of float32 numbers: their precision
 }
+
+// The values of --matmul-precision.
+const (
+	productsDefault = "default"
+	productsHighest = "highest"
+)
 
 // config returns the configuration of the server: the task of this host, and the addresses of all.
 func (s tpuServer) config() (tfserver.Config, error) {
@@ -203,7 +215,10 @@ func (s tpuServer) config() (tfserver.Config, error) {
 	if len(hosts) == 0 {
 		hosts = []string{s.listen}
 	}
-	c := tfserver.Config{Task: -1, Host: at.Unmap(), CPUs: 1, GPUs: 0}
+	if s.products != productsDefault && s.products != productsHighest {
+		return tfserver.Config{}, usagef("--matmul-precision is %q; expected default or highest", s.products)
+	}
+	c := tfserver.Config{Task: -1, Host: at.Unmap(), CPUs: 1, GPUs: 0, FullFloat32: s.products == productsHighest}
 	seen := make(map[string]bool)
 	for i, address := range hosts {
 		if err := devices.CheckAddress(address); err != nil {

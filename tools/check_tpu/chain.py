@@ -31,6 +31,8 @@ class Lowered:
         assigned: which arguments are variables that it assigns, by number. They are its first
             results.
         results: names of what it gives in addition.
+        products: how many products of matrices it has.
+        highest: how many of them have the highest precision.
     """
 
     graph: graph_pb2.GraphDef
@@ -39,6 +41,8 @@ class Lowered:
     arguments: list[str]
     assigned: list[int]
     results: list[str]
+    products: int
+    highest: int
 
 
 class Chain(contextlib.ExitStack):
@@ -64,6 +68,7 @@ class Chain(contextlib.ExitStack):
         rows: int,
         replicas: int = passes.CORES,
         steps: int = 1,
+        highest: bool = False,
     ) -> Lowered:
         """Makes a program.
 
@@ -74,6 +79,7 @@ class Chain(contextlib.ExitStack):
             rows: of a replica's batch.
             replicas: cores.
             steps: training steps of a call.
+            highest: whether the TPU's server was asked for the highest precision of products.
 
         Raises:
             CheckError: if it cannot be made, which names the operation at fault.
@@ -93,8 +99,15 @@ class Chain(contextlib.ExitStack):
         made, path = out / "registered.pb", self.folder / "program.hlo"
         made.write_bytes(sent.SerializeToString())
         words = [sys.executable, "-m", "check_tpu.lower", str(made), str(path)]
+        words += ["highest"] * highest
         try:
             said = command(words, args.timeout, self._tensorflow)
         except CheckError as err:
             raise CheckError(f"{what}: cannot be compiled: {err}") from None
-        return Lowered(graph, runs, path, **json.loads(said.splitlines()[-1]))
+        lowered = Lowered(graph, runs, path, **json.loads(said.splitlines()[-1]))
+        if lowered.highest != lowered.products * highest:
+            raise CheckError(
+                f"{what}: {lowered.highest} of {lowered.products} products have the highest "
+                f"precision; expected {'all' if highest else 'none'}"
+            )
+        return lowered

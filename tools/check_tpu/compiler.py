@@ -47,7 +47,8 @@ CLOSE = 8
 PRECISIONS = ("float32", "bf16")
 PROGRAMS = ("train", "loop", "evaluate")
 LOOPED = "tiny"
-"""The model whose loop of training steps is compiled; the body is that of the step."""
+"""The model whose loop of training steps is compiled, as its body is that of the step, and whose
+training step is compiled with products of the highest precision."""
 COMPARED = (1, 1), (passes.CORES, 1), (passes.CORES, passes.STEPS[-1])
 """Replicas, and steps of a call, of the training programs that are run."""
 RUN_ROWS = 4
@@ -63,16 +64,25 @@ TOO_LARGE = "memory space hbm", "would exceed memory"
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program to compile: model, precision, what it does, and the rows of its batch."""
+    """A program to compile: model, precision, what it does, and the rows of its batch.
+
+    With `highest`, its products have the highest precision.
+    """
 
     config: str
     precision: str
     name: str
     rows: int
+    highest: bool = False
 
     def __str__(self) -> str:
         """The program in words."""
-        return f"{self.config} {self.name} {self.precision} {self.rows}x{LENGTH}"
+        return f"{self.title}, {self.rows}x{LENGTH}"
+
+    @property
+    def title(self) -> str:
+        """The program in words, without its rows."""
+        return f"{self.config} {self.name}, {self.precision}" + ", highest" * self.highest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +206,14 @@ def compiled(
     loop = program.name == "loop"
     steps = passes.STEPS[-1] if loop else 1
     name = "train" if loop else program.name
-    made = chain.lowered(program.config, program.precision, name, program.rows, steps=steps)
+    made = chain.lowered(
+        program.config,
+        program.precision,
+        name,
+        program.rows,
+        steps=steps,
+        highest=program.highest,
+    )
     aot, kept = str(TOOLS / "check_tpu" / "aot.py"), str(WORK / "compiled")
     said = command([python, aot, str(made.path), topology, kept], args.timeout)
     taken = json.loads(said)["arguments"]
@@ -228,6 +245,8 @@ def programs(args: argparse.Namespace) -> Iterator[Program]:
                 continue
             for precision in args.precisions:
                 yield Program(config, precision, name, args.rows)
+    if {LOOPED, "train", "float32"} <= {*args.configs, *args.programs, *args.precisions}:
+        yield Program(LOOPED, "float32", "train", args.rows, highest=True)
 
 
 def header(args: argparse.Namespace) -> list[str]:
@@ -248,14 +267,13 @@ def table(results: dict[tuple[Program, str], Compiled]) -> list[str]:
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (program, topology), r in results.items():
-        name = f"{program.config} {program.name}, {program.precision}"
         what = (
             f"refused: {sentence(r.refused)} | | | |"
             if r.refused
             else f"{size(r.argument)} | {size(r.alias)} | {size(r.temp)} "
             f"| {size(r.generated_code)} | {r.seconds:.0f} s"
         )
-        lines.append(f"| {name} | {topology.split(':')[0]} | {what} |")
+        lines.append(f"| {program.title} | {topology.split(':')[0]} | {what} |")
     return lines
 
 

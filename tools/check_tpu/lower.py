@@ -1,8 +1,9 @@
 """Makes the program of a call's TPUCompile as XLA gets it: an HloModuleProto.
 
-Usage: python -m check_tpu.lower REGISTERED PROGRAM
+Usage: python -m check_tpu.lower REGISTERED PROGRAM [highest]
 
-REGISTERED is a GraphDef that the TPU passes registered, PROGRAM the file to write. It runs with
+REGISTERED is a GraphDef that the TPU passes registered, PROGRAM the file to write; "highest" is
+what gorbit worker --matmul-precision highest asks for. It runs with
 TensorFlow's library for TPUs (see common.tpu_environment), whose bridge makes the program as it
 would for a TPU. Variables are arguments, and those that the program assigns are its first results.
 What the program takes and gives is printed, as JSON.
@@ -25,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 from tensorflow.core.framework import (
     graph_pb2,
@@ -35,8 +37,9 @@ from tensorflow.core.framework import (
 from check_tpu.values import Functions, Variable
 
 
-def main(registered: str, out: str) -> None:
+def main(registered: str, out: str, products: str = "") -> None:
     """Writes the program and prints what it takes and gives."""
+    tf.config.experimental.enable_tensor_float_32_execution(products != "highest")
     graph = graph_pb2.GraphDef.FromString(pathlib.Path(registered).read_bytes())
     node = next(node for node in graph.node if node.op == "TPUCompile")
     arguments = specs(node.attr["metadata"].s)
@@ -116,10 +119,18 @@ def lowered(
         module.input_output_alias.entries.add(
             output_shape_index=[i], parameter_number=number, kind=hlo_pb2.Kind.MAY_ALIAS
         )
+    products = [
+        list(made.precision_config.operand_precision)
+        for computation in module.computations
+        for made in computation.instructions
+        if made.opcode in ("dot", "convolution")
+    ]
     described = {
         "arguments": [argument.name for argument in signature.input_arg],
         "assigned": assigned,
         "results": [result.name for result in signature.output_arg],
+        "products": len(products),
+        "highest": products.count([xla_data_pb2.PrecisionConfig.HIGHEST] * 2),
     }
     return module.SerializeToString(), described
 

@@ -21,6 +21,7 @@ package tfserver
 // void gorbit_bind_to(const void *host, bool v4, int port);
 // void gorbit_bind_to_path(const char *path, int port);
 // bool gorbit_bind_done(void);
+// bool gorbit_full_float32(void);
 import "C"
 
 import (
@@ -69,6 +70,9 @@ type Config struct {
 	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's thread pools; 0 means
 	// one thread per core.
 	IntraOpThreads, InterOpThreads int
+	// FullFloat32 has TPUs multiply float32 numbers as they are, instead of rounded to bfloat16, and
+	// GPUs instead of rounded to TensorFloat-32.
+	FullFloat32 bool
 
 	protocol string
 }
@@ -149,6 +153,9 @@ func Start(c Config) (*Server, error) {
 	def, err := proto.Marshal(c.def())
 	if err != nil {
 		return nil, err
+	}
+	if c.FullFloat32 && !bool(C.gorbit_full_float32()) {
+		return nil, errors.New("TensorFlow's library has no switch for products in full float32; expected that of TensorFlow 2.18")
 	}
 	status := C.TF_NewStatus()
 	defer C.TF_DeleteStatus(status)
