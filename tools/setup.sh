@@ -14,15 +14,10 @@ fail() { echo "setup: $*" >&2; exit 1; }
 
 flavour=${1:-$(cut -d' ' -f1 .tf/stamp 2>/dev/null || true)}
 flavour=${flavour:-cpu}
-links=()
 case "$flavour" in
 cpu) wheel='tensorflow-cpu==2.18.*' ;;
 gpu) wheel='tensorflow[and-cuda]==2.18.*' ;;
-tpu)
-  wheel='tensorflow-tpu==2.18.0'
-  # The wheel asks for a libtpu that only this list has.
-  links=(--find-links https://storage.googleapis.com/libtpu-tf-releases/index.html)
-  ;;
+tpu) wheel='tensorflow-tpu==2.18.0' ;;
 *) echo "setup: TF is $flavour; expected cpu, gpu or tpu" >&2; exit 2 ;;
 esac
 
@@ -94,10 +89,32 @@ ENV
 # To compile every module of TensorFlow takes half of pip's time, and few of them are ever imported:
 # those are compiled below.
 pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile)
-quietly "pip could not install $wheel and the exporter: check the network, or the package index that pip uses" \
-  "${pip[@]}" ${links[@]+"${links[@]}"} "$wheel" --editable './tools[test]'
+failed="pip could not install $wheel and the exporter: check the network, or the package index that pip uses"
+# tpu installs the wheel by its parts, and makes $wheel what is left to install. It asks for a libtpu that
+# no package index has, only a list of Google's. The one that package indexes have of that time exports all
+# functions that TensorFlow 2.18.0 looks for; pip check says that it is another one.
+tpu() {
+  local list=https://storage.googleapis.com/libtpu-tf-releases/index.html
+  if ! "${pip[@]}" --no-deps --retries 1 --timeout 20 --find-links "$list" libtpu==2.18.0 >.tf/setup.log 2>&1 </dev/null; then
+    echo "setup: libtpu 2.18.0, which $wheel asks for, cannot be had from $list; taking libtpu 0.0.1, built two weeks before, in its place" >&2
+    quietly "pip could not install libtpu: check the network, or the package index that pip uses" "${pip[@]}" --no-deps libtpu==0.0.1
+  fi
+  quietly "$failed" "${pip[@]}" --no-deps "$wheel"
+  .venv/bin/python - >.tf/requirements <<'PY'
+from importlib import metadata
+
+wanted = metadata.requires("tensorflow-tpu")
+print(*(line for line in wanted if not line.startswith("libtpu") and "extra ==" not in line), sep="\n")
+PY
+  wheel='--requirement=.tf/requirements'
+  # Whatever imports TensorFlow first would crash: tools/gorbit_export/__init__.py says why.
+  echo 'import hashlib, ssl' >"$tf/../gorbit_openssl.pth"
+}
+[ "$flavour" != tpu ] || tpu
+quietly "$failed" "${pip[@]}" "$wheel" --editable './tools[test]'
 # Without its dependencies: it asks for a flavour of TensorFlow beside the one that is here.
 quietly "pip could not install tf-keras: check the network, or the package index that pip uses" "${pip[@]}" --no-deps 'tf-keras==2.18.*'
+# The exporter first: it keeps the wheel for TPUs from looking for chips.
 quietly "TensorFlow cannot be imported" env PYTHONDONTWRITEBYTECODE= .venv/bin/python -c 'import gorbit_export, tensorflow'
 
 [ -e "$tf/libtensorflow_cc.so.2" ] || fail "$tf holds no libtensorflow_cc.so.2: not a TensorFlow 2.18 wheel?"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 
 from harness import venvs
@@ -68,6 +70,24 @@ def environment(name: str, tool: str = "check_tpu") -> str:
             "network, or the package index that pip uses"
         )
     return venv.python
+
+
+def imported(python: str) -> None:
+    """Imports TensorFlow's wheel for TPUs as tools/setup.sh does.
+
+    Args:
+        python: of the environment `passes`. What it lacks comes from this program's environment.
+
+    Raises:
+        CheckError: if it cannot be imported.
+    """
+    setup = (TOOLS / "setup.sh").read_text(encoding="utf-8")
+    line = re.search(r"python -c '(import [^']*tensorflow[^']*)'", setup)[1]
+    ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]
+    folders = [command(ask, 60).strip(), sysconfig.get_path("platlib"), str(TOOLS)]
+    path = f"PYTHONPATH={':'.join(folders)}"
+    clean = ["env", "--unset=TPU_LOAD_LIBRARY", "PYTHONDONTWRITEBYTECODE=1", path, python]
+    command([*clean, "-c", f"{line}; assert tensorflow.__version__ == '2.18.0'"], 300)
 
 
 def tensorflow() -> str:

@@ -47,6 +47,7 @@ from check_tpu.common import (
     command,
     ended,
     environment,
+    imported,
     say,
     tpu_environment,
 )
@@ -127,6 +128,8 @@ def parser() -> argparse.ArgumentParser:
 def check(args: argparse.Namespace) -> int:
     """Runs everything and prints the report, which is kept in WORK as well."""
     python = environment("passes")
+    say("import TensorFlow's wheel for TPUs as make setup does")
+    imported(python)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(
             args.keep or stack.enter_context(tempfile.TemporaryDirectory(prefix="check-tpu-"))

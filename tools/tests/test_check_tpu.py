@@ -177,6 +177,13 @@ def test_a_command_that_fails_is_a_sentence():
         common.command(["sleep", "60"], 0.1)
 
 
+def test_the_wheel_for_tpus_is_imported_as_setup_does():
+    python = common.WORK / "passes" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("TensorFlow's wheel for TPUs is not here; make check-tpu-passes fetches it")
+    common.imported(str(python))
+
+
 def test_a_check_that_cannot_run_ends_with_a_sentence(capsys):
     def check():
         raise common.CheckError("no network")
