@@ -201,6 +201,9 @@ func (n *prepend) apply(c *chunk) { c.prepend(n.Prepend) }
 type replace struct {
 	find    finder
 	content string
+	// begins is what matches begin with, "" if that is not known; spaces says that they are several spaces.
+	begins string
+	spaces bool
 }
 
 func newReplace(raw json.RawMessage) (*replace, error) {
@@ -215,7 +218,12 @@ func newReplace(raw json.RawMessage) (*replace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("normalizer Replace: %w", err)
 	}
-	return &replace{find, in.Content}, nil
+	n := &replace{find: find, content: in.Content}
+	var pattern struct{ String, Regex string }
+	if err := json.Unmarshal(in.Pattern, &pattern); err == nil {
+		n.begins, n.spaces = pattern.String, pattern.Regex == severalSpaces
+	}
+	return n, nil
 }
 
 func (n *replace) apply(c *chunk) {

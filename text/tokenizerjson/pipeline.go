@@ -21,8 +21,10 @@ type pipeline struct {
 	raw        *added // tokens that are not normalized
 	normalized *added
 	normalizer normalizer
+	plain      *plain // what the normalizer leaves as it is, nil if that is not known
 	split      preTokenizers
-	exact      bool // spans are needed to know where a text begins
+	meta1      *metaspace // the only pre-tokenizer, or nil
+	exact      bool       // spans are needed to know where a text begins
 	model      text.Model
 	trims      []bool
 	decoder    decoder
@@ -36,6 +38,7 @@ type worker struct {
 	splitter      text.Splitter
 	chunks, other []chunk
 	pieces        []text.Piece
+	buf           []byte
 }
 
 func (p *pipeline) worker() *worker {
@@ -57,7 +60,24 @@ func (p *pipeline) release(w *worker) {
 	p.free = append(p.free, w)
 }
 
-// words divides a text into words and added tokens.
+// setSplit reads how texts become words.
+func (p *pipeline) setSplit(f *File) error {
+	var err error
+	if p.normalizer, err = normalizerOf(f.Normalizer); err != nil {
+		return err
+	}
+	if plain, ok := plainOf(p.normalizer); ok {
+		p.plain = &plain
+	}
+	if err := p.split.read(f.PreTokenizer); err != nil {
+		return err
+	}
+	p.meta1 = p.split.alone()
+	return nil
+}
+
+// words divides a text into words and added tokens. Without track, texts are not divided by a Metaspace
+// that is the only pre-tokenizer: its each does that.
 func (p *pipeline) words(w *worker, s string, track bool) []chunk {
 	if s == "" {
 		return nil
@@ -84,13 +104,15 @@ func (p *pipeline) words(w *worker, s string, track bool) []chunk {
 		now, next = next, now
 	}
 	step(func(dst []chunk, c chunk) []chunk {
-		if p.normalizer != nil {
+		if p.normalizer != nil && !p.plain.leave(c.s) {
 			p.normalizer.apply(&c)
 		}
 		return p.normalized.split(dst, c)
 	})
 	for _, one := range p.split {
-		step(one.split)
+		if track || p.meta1 == nil {
+			step(one.split)
+		}
 	}
 	w.chunks, w.other = now, next
 	return now
@@ -102,9 +124,12 @@ func (p *pipeline) AppendFirst(dst []int32, s string, most int) (ids []int32, mo
 	defer p.release(w)
 	begin := len(dst)
 	for _, c := range p.words(w, s, false) {
-		if c.id >= 0 {
+		switch {
+		case c.id >= 0:
 			dst = append(dst, c.id)
-		} else {
+		case p.meta1 != nil:
+			p.meta1.each(w, c.s, func(word string) { dst = w.splitter.AppendIDs(dst, word) })
+		default:
 			dst = w.splitter.AppendIDs(dst, c.s)
 		}
 		if n := len(dst) - begin - most; n > 0 {
@@ -217,11 +242,7 @@ func (p *pipeline) Decode(ids []int32, specials bool) string {
 // Tokenizer returns the tokenizer of the file.
 func (f *File) Tokenizer() (*text.Tokenizer, error) {
 	p := &pipeline{}
-	var err error
-	if p.normalizer, err = normalizerOf(f.Normalizer); err != nil {
-		return nil, err
-	}
-	if err := p.split.read(f.PreTokenizer); err != nil {
+	if err := p.setSplit(f); err != nil {
 		return nil, err
 	}
 	name, err := typeOf(f.Model, "model")

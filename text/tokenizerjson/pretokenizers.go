@@ -300,7 +300,7 @@ func newMetaspace(raw json.RawMessage) (*metaspace, error) {
 }
 
 func (m *metaspace) split(dst []chunk, c chunk) []chunk {
-	(&replace{literal(" "), m.replacement}).apply(&c)
+	(&replace{find: literal(" "), content: m.replacement}).apply(&c)
 	if m.scheme != "never" && !strings.HasPrefix(c.s, m.replacement) && (m.scheme == "always" || c.start() == 0) {
 		c.prepend(m.replacement)
 	}

@@ -7,11 +7,7 @@ package tokenizerjson
 // Each goroutine needs a function of its own.
 func (f *File) Words() (func(text string, each func(word string)), error) {
 	p := &pipeline{raw: newAdded(nil, nil), normalized: newAdded(nil, nil)}
-	var err error
-	if p.normalizer, err = normalizerOf(f.Normalizer); err != nil {
-		return nil, err
-	}
-	if err := p.split.read(f.PreTokenizer); err != nil {
+	if err := p.setSplit(f); err != nil {
 		return nil, err
 	}
 	if n := len(p.split); n > 0 {
@@ -22,7 +18,11 @@ func (f *File) Words() (func(text string, each func(word string)), error) {
 	w := &worker{}
 	return func(text string, each func(word string)) {
 		for _, c := range p.words(w, text, false) {
-			each(c.s)
+			if p.meta1 != nil {
+				p.meta1.each(w, c.s, each)
+			} else {
+				each(c.s)
+			}
 		}
 	}, nil
 }
