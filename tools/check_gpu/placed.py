@@ -32,6 +32,7 @@ _FREE = frozenset(
         "LoopCond",
         "Placeholder",
         "VarIsInitializedOp",
+        "DestroyResourceOp",
         "Bitcast",
         "_Send",
         "_Recv",

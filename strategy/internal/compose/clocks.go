@@ -23,15 +23,19 @@ func (c *composer) clock(name string, r *replica, sign build.Ref, after ...build
 		nodes = append(nodes, output.Output(0))
 	}
 	slices.SortFunc(nodes, func(a, b build.Ref) int { return cmp.Compare(a.Node, b.Node) })
+	onGPU := r.device != r.host && !sign.IsZero()
 	c.OnDevice(r.host)
-	done := c.Group(name+"/after", slices.Compact(nodes)...)
-	if r.device != r.host && !sign.IsZero() {
-		// An operation that follows a GPU operation starts when that is queued, not when it
-		// is done. A copy to the host waits until it is done.
+	if onGPU {
 		c.OnDevice(r.device)
+	}
+	done := c.Group(name+"/after", slices.Compact(nodes)...)
+	if onGPU {
+		// An operation that follows a GPU operation starts when that is queued, not when it
+		// is done. A copy to the host waits until it is done. It is assigned to a variable,
+		// since TensorFlow removes what nobody takes.
 		sign = c.Node("Identity", name+"/sign", []build.Ref{sign, done.After()}, build.Type("T", float32Type))
 		c.OnDevice(r.host)
-		done = c.Node("Identity", name+"/host", []build.Ref{sign}, build.Type("T", float32Type))
+		done = c.Assign(name+"/host", c.Variable(name+"/done", float32Type, nil), sign, float32Type)
 	}
 	return c.Node("Timestamp", name, []build.Ref{done.After()})
 }

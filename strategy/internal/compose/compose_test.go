@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -131,6 +132,29 @@ func TestGroupsOnGPUs(t *testing.T) {
 		if waits := test.calls == len(export.Contract.Variables) && test.together == 0; calls != 2*test.calls || (ops["Switch"] > 0) != waits || (ops["Select"] > 0) == waits {
 			t.Errorf("%+v: %d calls of the update, %v", test, calls, ops)
 		}
+	}
+}
+
+// TestClocksWaitForGPUs wants the clocks of GPUs to be read after a copy that TensorFlow keeps.
+func TestClocksWaitForGPUs(t *testing.T) {
+	graph := composed(t, exported(t), Layout{Devices: []string{"/device:GPU:0", "/device:GPU:1"}, Train: true, Bucket: 1})
+	nodes := make(map[string]*npb.NodeDef)
+	for _, n := range graph.GetNode() {
+		nodes[n.GetName()] = n
+	}
+	read := 0
+	for name, n := range nodes {
+		if n.GetOp() != "Timestamp" || strings.HasSuffix(name, "began") {
+			continue
+		}
+		read++
+		copied := nodes[strings.TrimPrefix(n.GetInput()[0], "^")]
+		if copied.GetOp() != "AssignVariableOp" || copied.GetDevice() != n.GetDevice() || nodes[copied.GetInput()[1]].GetDevice() == n.GetDevice() {
+			t.Errorf("%s follows %v", name, copied)
+		}
+	}
+	if read != 2*(3+2) {
+		t.Errorf("%d readings; expected three of a step and two after accumulation on each replica", read)
 	}
 }
 
