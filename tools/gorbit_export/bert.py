@@ -264,9 +264,10 @@ class Encoder(tf.Module):
         self.projection = None
         if config.embedding_width != config.hidden_size:
             sizes = config.embedding_width, config.hidden_size
-            name = "embeddings_project"
+            name = config.family.projection
             self.projection = layers.Dense(*sizes, config.initializer_range, seed, name)
-        self.layers = [EncoderLayer(config, i, seed) for i in range(config.num_hidden_layers)]
+        own = 1 if config.family.shared else config.num_hidden_layers
+        self.layers = [EncoderLayer(config, i, seed) for i in range(own)]
         function = tf.function(self._layer, autograph=False)
         # In a lambda, because a module saves every tf.function among its attributes,
         # and this one must be saved only as part of the functions that call it.
@@ -323,7 +324,8 @@ class Encoder(tf.Module):
         if self.projection is not None:
             x = self.projection(x)
         x = ops.cast(x, self._compute)
-        for i, layer in enumerate(self.layers):
+        for i in range(self._config.num_hidden_layers):
+            layer = self.layers[min(i, len(self.layers) - 1)]
             adapters = layer.adapters()
             weights = [self._weight(w) for w in layer.weights()]
             weights += [self._weight(w) for pair in adapters.values() for w in pair]

@@ -111,7 +111,7 @@ class BertConfig:
         """The fields of Hugging Face's config.json of such an encoder."""
         values = dataclasses.asdict(self)
         del values["model_type"], values["position_offset"]
-        if self.model_type == "electra":
+        if self.family.projection:
             values["embedding_size"] = self.embedding_width
         else:
             del values["embedding_size"]
@@ -135,7 +135,8 @@ class BertConfig:
         tables = self.vocab_size + self.max_position_embeddings + types
         layer = 4 * (h * h + h) + (h * i + i) + (i * h + h) + 2 * (h + h)
         projection = 0 if e == h else e * h + h
-        return tables * e + 2 * e + projection + self.num_hidden_layers * layer
+        layers = 1 if self.family.shared else self.num_hidden_layers
+        return tables * e + 2 * e + projection + layers * layer
 
 
 def _is_number(value: object) -> bool:
@@ -160,6 +161,8 @@ _REQUIRED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
 }
 """Fields of a configuration file that must have this value if they are present, because any
 other value describes a model that is not supported."""
@@ -202,9 +205,9 @@ def _parse(values: dict[str, Any]) -> BertConfig:
     for field, only in _REQUIRED.items():
         if values.get(field, only) != only:
             raise ValueError(f"{field} is {values[field]!r}; expected {only!r}")
-    if kind != "electra" and values.get("embedding_size", values.get("hidden_size")) != values.get(
-        "hidden_size"
-    ):
+    if not family.projection and values.get(
+        "embedding_size", values.get("hidden_size")
+    ) != values.get("hidden_size"):
         raise ValueError(
             f"embedding_size is {values['embedding_size']!r}; "
             f"expected hidden_size ({values.get('hidden_size')!r})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +74,16 @@ class Family:
         offset_positions: whether positions count from the number of the padding token + 1.
         own_prefix: what stands before the names of the encoder where a file has a head as well;
             "" for the model_type.
+        projection: name of the map from the embeddings to the layers, where embeddings may be
+            narrower; "" where they may not.
+        shared: whether all layers have the same weights, those of the first.
     """
 
     model_type: str
     title: str
     stem: str
     fields: dict[str, str] = dataclasses.field(default_factory=dict)
-    defaults: dict[str, float] = dataclasses.field(default_factory=dict)
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     layer_path: str = "encoder.layer.{}"
     layer: Layer = Layer()
     head: Head = Head()
@@ -88,6 +92,8 @@ class Family:
     token_types: bool = True
     offset_positions: bool = False
     own_prefix: str = ""
+    projection: str = ""
+    shared: bool = False
 
     @property
     def prefix(self) -> str:
@@ -155,6 +161,40 @@ FAMILIES = {
             "Electra",
             defaults={"embedding_size": 128},
             head=Head("classifier.dense", "gelu", True, "classifier.out_proj"),
+            projection="embeddings_project",
+        ),
+        # Lan et al. 2020, with one group of one layer, as all that were released.
+        Family(
+            "albert",
+            "ALBERT",
+            "Albert",
+            fields={"classifier_dropout": "classifier_dropout_prob"},
+            defaults={
+                "embedding_size": 128,
+                "hidden_act": "gelu_new",
+                "hidden_dropout_prob": 0.0,
+                "attention_probs_dropout_prob": 0.0,
+                "classifier_dropout": 0.1,
+            },
+            layer_path="encoder.albert_layer_groups.0.albert_layers.0",
+            layer=Layer(
+                "attention.query",
+                "attention.key",
+                "attention.value",
+                "attention.dense",
+                "attention.LayerNorm",
+                "ffn",
+                "ffn_output",
+                "full_layer_layer_norm",
+            ),
+            head=Head("pooler"),
+            masked=MaskedHead(
+                "predictions.dense",
+                "predictions.LayerNorm",
+                ("predictions.bias", "predictions.decoder.bias"),
+            ),
+            projection="encoder.embedding_hidden_mapping_in",
+            shared=True,
         ),
         _ROBERTA,
         # Conneau et al. 2020, and Martin et al. 2020: RoBERTa of other texts.

@@ -40,14 +40,14 @@ class BertMaskedLM(tf.Module):
                 f"model_type is {config.model_type!r}; a masked language model of "
                 f"{config.family.title} is not supported"
             )
-        h, std = config.hidden_size, config.initializer_range
+        h, e, std = config.hidden_size, config.embedding_width, config.initializer_range
         self._build = build
         self.encoder = bert.Encoder(config, build.seed, build.recompute, build.compute)
         google = "cls/predictions"
         paths = bert.released(config, f"{google}/transform/dense", "masked_lm/dense")
-        self.transform = layers.Dense(h, h, std, build.seed, head.dense, paths)
+        self.transform = layers.Dense(h, e, std, build.seed, head.dense, paths)
         paths = bert.released(config, f"{google}/transform/LayerNorm", "masked_lm/layer_norm")
-        self.norm = layers.LayerNorm(h, config.layer_norm_eps, head.norm, paths)
+        self.norm = layers.LayerNorm(e, config.layer_norm_eps, head.norm, paths)
         names = (*head.bias, *bert.released(config, f"{google}/output_bias"))
         self.output = layers.Bias(config.vocab_size, names)
 
@@ -121,7 +121,7 @@ class MaskedLM(encoded.EncoderTask):
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask. The share of masked tokens is BERT's."""
         c = self.build.config
-        return {"per_token": round(0.15 * 2 * c.hidden_size * (c.hidden_size + c.vocab_size))}
+        return {"per_token": round(0.15 * 2 * c.embedding_width * (c.hidden_size + c.vocab_size))}
 
     def rows(self, path: str) -> str | None:
         """See Task. The head has a gradient in all rows of the word table."""

@@ -95,8 +95,8 @@ def test_real_google_file(shared_data):
         ({"initializer_range": 0}, "initializer_range is 0; expected a positive number"),
         ({"hidden_act": ["gelu"]}, "hidden_act is ['gelu']; expected a name"),
         (
-            {"model_type": "albert"},
-            "model_type is 'albert'; expected one of bert, distilbert, electra, roberta, "
+            {"model_type": "xlnet"},
+            "model_type is 'xlnet'; expected one of bert, distilbert, electra, albert, roberta, "
             "xlm-roberta, camembert",
         ),
         (

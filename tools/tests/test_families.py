@@ -15,7 +15,7 @@ from gorbit_export import bert, classifier, config, encoded, mlm
 from gorbit_export.families import FAMILIES
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
-KINDS = ("distilbert", "electra", "roberta")
+KINDS = ("albert", "distilbert", "electra", "roberta")
 
 
 @pytest.fixture(scope="module", params=["committed", "fresh"])
@@ -59,7 +59,7 @@ def test_classifier_gives_the_logits_of_transformers(folder, kind):
     np.testing.assert_allclose(task.predict(features)["logits"], case["logits"], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["distilbert", "roberta"])
+@pytest.mark.parametrize("kind", ["albert", "distilbert", "roberta"])
 def test_masked_language_model_gives_the_logits_of_transformers(folder, kind):
     c = config.load(str(folder / f"{kind}-mlm.json"))
     case = json.loads((folder / "cases.json").read_text())[f"{kind}-mlm"]
@@ -74,7 +74,7 @@ def test_masked_language_model_gives_the_logits_of_transformers(folder, kind):
     np.testing.assert_allclose(model(features, tf.constant(at, tf.int32)), want, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "distilbert-mlm", "roberta-mlm"])
+@pytest.mark.parametrize("kind", [*KINDS, "albert-mlm", "distilbert-mlm", "roberta-mlm"])
 def test_the_form_for_transformers_is_that_of_its_own_files(kind):
     path = GOLDENS / "families" / f"{kind}.json"
     c = config.load(str(path))
@@ -117,11 +117,11 @@ def test_a_model_that_has_not_learned_to_fill_masks_is_refused():
 
 def test_sizes_of_families():
     load = lambda kind: config.load(str(GOLDENS / "families" / f"{kind}.json"))  # noqa: E731
-    distilbert, electra, roberta = map(load, KINDS)
+    albert, distilbert, electra, roberta = map(load, KINDS)
     assert (distilbert.family.token_types, distilbert.classifier_dropout) == (False, 0.2)
     assert (electra.embedding_width, electra.hidden_size) == (4, 8)
     assert (roberta.position_offset, roberta.positions, roberta.layer_norm_eps) == (2, 16, 1e-5)
-    for c in (distilbert, electra, roberta):
+    for c in (albert, distilbert, electra, roberta):
         encoder = bert.Encoder(c)
         assert c.parameters == sum(int(np.prod(v.shape)) for v in encoder.trainable_variables)
         by_name = {f.name: f for f in bert.features(c)}
@@ -145,7 +145,7 @@ def test_only_bert_has_names_of_tensorflows_releases():
         ("roberta", {"embedding_size": 4}, "embedding_size is 4; expected hidden_size"),
         ("electra", {"embedding_size": 0}, "embedding_size is 0; expected a positive integer"),
         ("distilbert", {"dim": 7}, "hidden_size is 7; expected a multiple"),
-        ("distilbert", {"model_type": "albert"}, "model_type is 'albert'; expected one of bert, d"),
+        ("distilbert", {"model_type": "xlnet"}, "model_type is 'xlnet'; expected one of bert, d"),
         ("electra", {"position_embedding_type": "relative_key"}, "expected 'absolute'"),
     ],
 )
@@ -158,7 +158,7 @@ def test_files_that_describe_no_such_model(tmp_path, kind, change, message):
 
 
 def test_weights_of_a_description():
-    prefixes = {"bert.", "distilbert.", "electra.", "roberta."}
+    prefixes = {"albert.", "bert.", "distilbert.", "electra.", "roberta."}
     for kind in ("bert", *KINDS):
         family = FAMILIES[kind]
         c = config.PRESETS["tiny"] if kind == "bert" else None

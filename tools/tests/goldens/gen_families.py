@@ -48,6 +48,14 @@ KINDS = {
         ),
         transformers.RobertaForSequenceClassification,
     ),
+    "albert": (
+        transformers.AlbertConfig(**BERT, embedding_size=4),
+        transformers.AlbertForSequenceClassification,
+    ),
+    "albert-mlm": (
+        transformers.AlbertConfig(**BERT, embedding_size=4),
+        transformers.AlbertForMaskedLM,
+    ),
     "distilbert-mlm": (
         transformers.DistilBertConfig(**DISTILBERT),
         transformers.DistilBertForMaskedLM,
