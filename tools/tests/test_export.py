@@ -501,7 +501,10 @@ def test_states_rules_and_metrics(tmp_path):
         {"name": "model/table", "shape": [2], "dtype": "int64", "updated": False},
     ]
     assert contract["updates"] == {
-        "update": {"slots": [{"name": "m", "initial": 0.0}, {"name": "v", "initial": 0.0}]},
+        "update": {
+            "slots": [{"name": "m", "initial": 0.0}, {"name": "v", "initial": 0.0}],
+            "elementwise": True,
+        },
         "update_descent": {"slots": [{"name": "steps", "initial": 1.0}]},
     }
     variables = {v["name"]: v for v in contract["variables"]}
