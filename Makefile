@@ -31,7 +31,7 @@ COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --ma
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .PHONY: help setup fetch build install uninstall dist demo test lint gotest race pytest test-elsewhere fuzz bench \
-  check-gpu check-gpu-passes check-tpu-passes check-tpu-compile clean distclean
+  check-gpu check-gpu-passes check-gpu-compile check-tpu-passes check-tpu-compile clean distclean
 
 help: ## List the targets
 	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
@@ -105,6 +105,9 @@ check-gpu: ## Compare this machine's GPUs with its CPU, and measure gorbit and i
 
 check-gpu-passes: build ## Show the graphs of GPUs to TensorFlow's own placer and optimizer (needs no GPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_gpu.passes $(PASSES)
+
+check-gpu-compile: build ## Compile the training step for a GPU with XLA's compiler (needs no GPU)
+	@PYTHONPATH=tools:bench $(PY) -m check_gpu.compiler $(COMPILE)
 
 check-tpu-passes: build ## Show the graphs of TPUs to TensorFlow's own TPU passes (needs no TPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_tpu.passes $(PASSES)

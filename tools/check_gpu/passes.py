@@ -90,6 +90,7 @@ CASES = (
     *(Case("tiny", p, calls=ALL) for p in ("float32", "bf16", "fp16")),
     *(Case("tiny", p, xla=True) for p in ("float32", "bf16", "fp16")),
     Case("tiny", gpus=2),
+    Case("tiny", xla=True, gpus=2, calls=("train",)),
     Case("tiny", gpus=2, flags=("--shard-optimizer",), calls=("train",)),
     Case("tiny", gpus=3, ring=True, calls=("train",)),
     Case("tiny", flags=("--steps-per-call=4",), calls=("loop",)),

@@ -1,6 +1,9 @@
-"""Compiles a program for a TPU that is not there, and prints what the compiler says, as JSON.
+"""Compiles a program for a TPU or GPU that is not there, and prints what the compiler says.
 
-Usage: python aot.py PROGRAM TOPOLOGY [KEPT]    TOPOLOGY such as v5e:2x4, whose cores all run it
+Usage: python aot.py PROGRAM TOPOLOGY [KEPT]
+
+TOPOLOGY is such as v5e:2x4, whose cores all run the program, or a file *.txtpb that describes a
+GPU. What is printed is JSON.
 
 It runs in the environment of requirements/compiler.txt and imports nothing of gorbit's.
 """
@@ -13,6 +16,7 @@ import json
 import os
 import pathlib
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -21,10 +25,14 @@ os.environ.update(
     {"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 )
 
+import launched
 import numpy as np
 from jax._src.lib import xla_client as xc
 from jax.experimental import topologies
 
+GPU = ".txtpb"
+FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
+"""Of the compiler for GPUs. Without one, nothing can be tried out, which Triton's products need."""
 MEMORY = ("argument", "output", "alias", "temp", "generated_code")
 
 
@@ -37,8 +45,7 @@ def main(path: str, topology: str, kept: str = "") -> None:
     computation = xc.XlaComputation(pathlib.Path(path).read_bytes())
     text = xc._xla.mlir.xla_computation_to_mlir_module(computation)
     text = text.encode() if isinstance(text, str) else text
-    versions = [importlib.metadata.version(name) for name in ("jaxlib", "libtpu")]
-    key = hashlib.sha256("\n".join([topology, *versions]).encode() + text).hexdigest()
+    key = hashlib.sha256("\n".join(compiler(topology)).encode() + text).hexdigest()
     memo = pathlib.Path(kept or os.devnull) / f"{key}.json"
     if memo.exists():
         print(memo.read_text(encoding="utf-8"))
@@ -52,9 +59,37 @@ def main(path: str, topology: str, kept: str = "") -> None:
     print(out)
 
 
+def compiler(topology: str) -> list[str]:
+    """What the result of a compilation depends on, but for the program."""
+    if not topology.endswith(GPU):
+        versions = [importlib.metadata.version(name) for name in ("jaxlib", "libtpu")]
+        return [topology, *versions]
+    described = pathlib.Path(topology).read_text(encoding="utf-8")
+    versions = [importlib.metadata.version(name) for name in ("jaxlib", "jax-cuda12-pjrt")]
+    return [described, *versions, FLAGS]
+
+
+def devices_of(topology: str) -> list[Any]:
+    """The devices of a topology."""
+    if not topology.endswith(GPU):
+        return topologies.get_topology_desc(topology_name=topology, platform="tpu").devices
+    import jax_plugins.xla_cuda12
+
+    library = pathlib.Path(jax_plugins.xla_cuda12.__file__).parent / "xla_cuda_plugin.so"
+    plugin = xc.load_pjrt_plugin_dynamically("cuda", str(library))
+    xc.initialize_pjrt_plugin("cuda")
+    described = pathlib.Path(topology).read_text(encoding="utf-8")
+    made = xc.make_c_api_device_topology(plugin, "", target_config=described, topology="1 x 1 x 1")
+    return topologies.TopologyDescription(made._make_compile_only_devices()).devices
+
+
 def compiled(computation: xc.XlaComputation, text: bytes, topology: str) -> dict[str, Any]:
     """Compiles a program, and returns what the compiler says."""
-    devices = topologies.get_topology_desc(topology_name=topology, platform="tpu").devices
+    gpu = topology.endswith(GPU)
+    if gpu:
+        dumped = tempfile.TemporaryDirectory(prefix="check-gpu-")
+        os.environ["XLA_FLAGS"] = f"{FLAGS} --xla_dump_to={dumped.name} --xla_dump_hlo_as_text"
+    devices = devices_of(topology)
     options = xc.CompileOptions()
     options.num_replicas, options.num_partitions = len(devices), 1
     options.device_assignment = xc.DeviceAssignment.create(np.array([[d.id] for d in devices]))
@@ -68,6 +103,10 @@ def compiled(computation: xc.XlaComputation, text: bytes, topology: str) -> dict
         stats = made.get_compiled_memory_stats()
         out.update({name: getattr(stats, f"{name}_size_in_bytes") for name in MEMORY})
     out["seconds"] = time.process_time() - start
+    if gpu:
+        for path in pathlib.Path(dumped.name).glob("*after_optimizations.txt"):
+            out["kernels"] = launched.kernels(path.read_text(encoding="utf-8"))
+        dumped.cleanup()
     return out
 
 

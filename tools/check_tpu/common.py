@@ -98,19 +98,24 @@ def tensorflow() -> str:
 def tpu_environment(python: str, libtpu: bool = False) -> dict[str, str]:
     """Returns the environment in which .venv's interpreter has TensorFlow's library for TPUs.
 
-    Its packages go before those of .venv, which has what TensorFlow's Python needs in addition.
-
     Args:
         python: the interpreter of the environment of the passes.
         libtpu: whether TensorFlow loads libtpu.
     """
+    return {**tf_environment(python), "TPU_LOAD_LIBRARY": str(int(libtpu)), **server.TPU}
+
+
+def tf_environment(python: str) -> dict[str, str]:
+    """Returns the environment in which .venv's interpreter has another environment's TensorFlow.
+
+    Its packages go before those of .venv, which has what TensorFlow's Python needs in addition.
+
+    Args:
+        python: the interpreter of the other environment.
+    """
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     packages = pathlib.Path(python).parents[1] / "lib" / version / "site-packages"
-    path = {
-        "PYTHONPATH": f"{packages}:{TOOLS.parent / 'bench'}",
-        "TPU_LOAD_LIBRARY": str(int(libtpu)),
-    }
-    return {**os.environ, **path, **server.TPU}
+    return {**os.environ, "PYTHONPATH": f"{packages}:{TOOLS.parent / 'bench'}"}
 
 
 def command(words: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> str:

@@ -97,6 +97,7 @@ class Compiled:
         temp: bytes in addition to arguments and results.
         generated_code: bytes of the program itself.
         seconds: of processor time that the compilation took, when it was made.
+        kernels: that a GPU's program starts.
     """
 
     refused: str = ""
@@ -106,6 +107,7 @@ class Compiled:
     temp: int = 0
     generated_code: int = 0
     seconds: float = 0.0
+    kernels: int = 0
 
     @property
     def total(self) -> int:

@@ -88,7 +88,7 @@ def _metadata() -> type[message.Message]:
 
 
 def lowered(
-    graph: graph_pb2.GraphDef, name: str, arguments: list[tf.TensorSpec]
+    graph: graph_pb2.GraphDef, name: str, arguments: list[tf.TensorSpec], platform: str = "TPU"
 ) -> tuple[bytes, dict[str, Any]]:
     """Returns the HloModuleProto of a function of a graph's library, and what it takes and gives.
 
@@ -96,6 +96,7 @@ def lowered(
         graph: the graph.
         name: of the function.
         arguments: what the function takes; of resources, the variables' values.
+        platform: TPU or GPU, whose library this is.
     """
     functions = Functions(graph.library)
     signature = next(f.signature for f in graph.library.function if f.signature.name == name)
@@ -112,7 +113,7 @@ def lowered(
 
     traced = tf.function(call, jit_compile=True, autograph=False, input_signature=arguments)
     program = traced.experimental_get_compiler_ir(*arguments)(
-        stage="hlo_serialized", platform_name="TPU"
+        stage="hlo_serialized", platform_name=platform
     )
     module = hlo_pb2.HloModuleProto.FromString(program)
     for i, number in enumerate(assigned):  # as TPUExecute has it

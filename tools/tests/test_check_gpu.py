@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, kernel_def_pb2, types_pb2
 
-from check_gpu import passes, placed
+from check_gpu import lower, passes, placed
+from check_tpu import launched
 from check_tpu import passes as shown
 from check_tpu.common import CheckError
 from check_tpu.worker import Worker
@@ -156,6 +157,55 @@ def test_every_call_of_every_case_has_limits():
 def test_a_word_that_no_case_has_is_refused(capsys):
     assert passes.main(["--only", "huge"]) == 1
     assert "no case has the words ['huge']" in capsys.readouterr().err
+
+
+def test_the_kernels_of_a_compiled_program_are_counted():
+    program = """HloModule m, is_scheduled=true
+
+%command_buffer (p: f32[2]) -> (f32[2], f32[2]) {
+  %p = f32[2]{0} parameter(0)
+  %a = f32[2]{0} fusion(%p), kind=kLoop, calls=%fused
+  ROOT %b = (f32[2]{0}, f32[2]{0}) custom-call(%a), custom_call_target="__cublas$gemm"
+}
+
+ENTRY %main (x: f32[2]) -> f32[2] {
+  %x = f32[2]{0} parameter(0)
+  %call = (f32[2]{0}, /*index=1*/f32[2]{0}) call(%x), to_apply=%command_buffer
+  %first = f32[2]{0} get-tuple-element(%call), index=0
+  %start = f32[2]{0} all-reduce-start(%first), to_apply=%add
+  %done = f32[2]{0} all-reduce-done(%start)
+  ROOT %y = f32[2]{0} fusion(%done), kind=kLoop, calls=%fused
+}
+"""
+    assert launched.kernels(program) == 4
+
+
+def test_the_shapes_of_what_a_step_takes():
+    graph = graph_pb2.GraphDef()
+    evaluate = graph.library.function.add()
+    evaluate.signature.name = "f"
+    for i, (name, rank) in enumerate([("ids", 2), ("labels", 1)]):
+        evaluate.signature.input_arg.add(name=name, type=INT32)
+        shape = evaluate.arg_attr[i].attr["_output_shapes"].list.shape.add()
+        for _ in range(rank):
+            shape.dim.add(size=-1)
+    graph.node.add(name="evaluate", op="PartitionedCall").attr["f"].func.name = "f"
+    handle = graph.node.add(name="kernel", op="VarHandleOp")
+    handle.attr["dtype"].type = FLOAT
+    handle.attr["shape"].shape.dim.add(size=7)
+    inputs = ["features/ids", "features/labels", "seed/unpack", "kernel"]
+    for name in inputs[:3]:
+        graph.node.add(name=name, op="Reshape")
+    step = graph.node.add(name="step", op="PartitionedCall", input=inputs)
+    dtypes = [INT32, INT32, types_pb2.DT_INT64, types_pb2.DT_RESOURCE]
+    step.attr["Tin"].list.type.extend(dtypes)
+    specs = lower.specs(graph, step, 4, 8, 5)
+    assert [spec.shape.as_list() for spec in specs] == [[4, 8], [5], [2], [7]]
+    assert specs[3].dtype == tf.float32
+    graph.node.add(name="other", op="Reshape")
+    step.input[0] = "other"
+    with pytest.raises(SystemExit, match=r"other .* is not known"):
+        lower.specs(graph, step, 4, 8, 5)
 
 
 def test_the_cuda_wheel_places_a_graph():
