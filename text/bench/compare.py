@@ -139,7 +139,17 @@ def random_text(rng: random.Random) -> str:
         if rng.random() < 0.6:
             out.append(
                 rng.choice(
-                    [" ", "\t", "\u00a0", "\u200b", ".", " [SEP] ", "[MASK]", "[[CLS]", "\u3000"]
+                    [
+                        " ",
+                        "\t",
+                        "\u00a0",
+                        "\u200b",
+                        ".",
+                        " [SEP] ",
+                        "[MASK]",
+                        "[[CLS]",
+                        "\u3000",
+                    ]
                 )
             )
     return "".join(out)
@@ -153,7 +163,11 @@ def check(args: argparse.Namespace) -> None:
         with open(path, encoding="utf-8", newline="\n") as f:
             lines += [line.rstrip("\n") for line in f]
     asked = [(a, "", 0) for a in lines]
-    asked += [(a, b, n) for a, b in zip(lines[::3], lines[1::3]) for n in (rng.randrange(3, 140),)]
+    asked += [
+        (a, b, n)
+        for a, b in zip(lines[::3], lines[1::3])
+        for n in (rng.randrange(3, 140),)
+    ]
     odd = [random_text(rng) for _ in range(args.random)]
     asked += [(a, "", 0) for a in odd] + [
         (a, b, rng.randrange(3, 60)) for a, b in zip(odd[::2], odd[1::2])
@@ -172,7 +186,9 @@ def check(args: argparse.Namespace) -> None:
         binary = build(tmp)
         requests = os.path.join(tmp, "requests")
         with open(requests, "w", encoding="utf-8") as f:
-            f.writelines(json.dumps({"a": a, "b": b, "max_len": n}) + "\n" for a, b, n in asked)
+            f.writelines(
+                json.dumps({"a": a, "b": b, "max_len": n}) + "\n" for a, b, n in asked
+            )
         settings = SETTINGS[:1] if args.default_only else SETTINGS
         for lower, strip, clean, ideographs, specials in settings:
             config = {
@@ -202,7 +218,10 @@ def check(args: argparse.Namespace) -> None:
                 for lo in range(0, len(indices), 2000):
                     some = indices[lo : lo + 2000]
                     encoded = tok.encode_batch(
-                        [(asked[i][0], asked[i][1]) if asked[i][1] else asked[i][0] for i in some]
+                        [
+                            (asked[i][0], asked[i][1]) if asked[i][1] else asked[i][0]
+                            for i in some
+                        ]
                     )
                     for i, e in zip(some, encoded):
                         ids, types = json.loads(go[i])
@@ -210,15 +229,24 @@ def check(args: argparse.Namespace) -> None:
                         tokens += len(ids)
                         if ids != e.ids or types != e.type_ids:
                             print("differs:", config, [ascii(x) for x in asked[i]])
-                            print("  go:  ", [ascii(tok.id_to_token(x)) for x in ids], types)
+                            print(
+                                "  go:  ",
+                                [ascii(tok.id_to_token(x)) for x in ids],
+                                types,
+                            )
                             print("  rust:", [ascii(x) for x in e.tokens], e.type_ids)
                             sys.exit(1)
-            print(f"equal so far: {compared} texts, {tokens} tokens; {config}", flush=True)
+            print(
+                f"equal so far: {compared} texts, {tokens} tokens; {config}", flush=True
+            )
 
 
 def rust_speed(args: argparse.Namespace) -> None:
     """One round of the library, in this process, as parallel as the environment says."""
-    tok = library(args.vocab)
+    json_file = args.vocab.endswith(".json")
+    tok = (
+        tokenizers.Tokenizer.from_file(args.vocab) if json_file else library(args.vocab)
+    )
     tok.enable_truncation(args.max_len)
     with open(args.text[0], encoding="utf-8") as f:
         lines = f.read().splitlines()
@@ -244,7 +272,12 @@ def rust_speed(args: argparse.Namespace) -> None:
 
 def speed(args: argparse.Namespace) -> None:
     """Compares speed."""
-    env = dict(os.environ, TOKENIZERS_PARALLELISM="false", RAYON_NUM_THREADS="1", GOMAXPROCS="1")
+    env = dict(
+        os.environ,
+        TOKENIZERS_PARALLELISM="false",
+        RAYON_NUM_THREADS="1",
+        GOMAXPROCS="1",
+    )
     rows = {"go": [], "encode_batch": [], "encode_batch_fast": []}
     with tempfile.TemporaryDirectory() as tmp:
         binary = build(tmp)
@@ -294,7 +327,9 @@ def speed(args: argparse.Namespace) -> None:
             {
                 "sentences_per_cpu_second": {k: round(v) for k, v in med.items()},
                 "times_encode_batch": round(med["go"] / med["encode_batch"], 1),
-                "times_encode_batch_fast": round(med["go"] / med["encode_batch_fast"], 1),
+                "times_encode_batch_fast": round(
+                    med["go"] / med["encode_batch_fast"], 1
+                ),
             }
         )
     )
@@ -307,14 +342,18 @@ def main() -> None:
     )
     p.add_argument("what", choices=["speed", "ids", "rust"])
     p.add_argument("--encode", choices=ENCODE, default=ENCODE[0], help="rust: how")
-    p.add_argument("--vocab", help="a BERT vocab.txt")
-    p.add_argument("--text", nargs="*", default=[], help="text files, a sentence a line")
+    p.add_argument("--vocab", help="a BERT vocab.txt; speed: or a tokenizer.json")
+    p.add_argument(
+        "--text", nargs="*", default=[], help="text files, a sentence a line"
+    )
     p.add_argument("--max-len", type=int, default=128)
     p.add_argument("--repeat", type=int, default=3)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--random", type=int, default=20000, help="random texts for ids")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--default-only", action="store_true", help="ids: the uncased settings only")
+    p.add_argument(
+        "--default-only", action="store_true", help="ids: the uncased settings only"
+    )
     args = p.parse_args()
     {"speed": speed, "ids": check, "rust": rust_speed}[args.what](args)
 

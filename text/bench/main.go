@@ -16,10 +16,11 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/text/tokenizerjson"
 )
 
 func main() {
-	vocab := flag.String("vocab", "vocab.txt", "vocabulary")
+	vocab := flag.String("vocab", "vocab.txt", "vocabulary, or a tokenizer.json")
 	config := flag.String("config", `{"Lowercase": true}`, "text.Config as JSON")
 	ids := flag.Bool("ids", false, "answer requests on standard input with ids")
 	maxLen := flag.Int("max-len", 128, "maximum number of ids of a text")
@@ -38,15 +39,11 @@ func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, file st
 		return fmt.Errorf("-config: %w", err)
 	}
 	start := time.Now()
-	v, err := text.LoadVocab(vocab)
+	tok, err := load(vocab, cfg)
 	if err != nil {
 		return err
 	}
-	tok, err := text.NewTokenizer(v, cfg)
-	if err != nil {
-		return err
-	}
-	load := time.Since(start)
+	loaded := time.Since(start)
 	if ids {
 		return answer(tok)
 	}
@@ -84,8 +81,20 @@ func run(vocab, config string, ids bool, maxLen, repeat int, batch bool, file st
 		"sentences_per_sec": float64(len(lines)) / best.Seconds(),
 		"sentences_per_cpu": float64(len(lines)) / bestCPU.Seconds(),
 		"mb_per_sec":        float64(len(data)) / best.Seconds() / 1e6,
-		"load_ms":           float64(load.Microseconds()) / 1e3,
+		"load_ms":           float64(loaded.Microseconds()) / 1e3,
 	})
+}
+
+// load reads a vocab.txt or a tokenizer.json.
+func load(path string, cfg text.Config) (*text.Tokenizer, error) {
+	if strings.HasSuffix(path, ".json") {
+		return tokenizerjson.Load(path)
+	}
+	v, err := text.LoadVocab(path)
+	if err != nil {
+		return nil, err
+	}
+	return text.NewTokenizer(v, cfg)
 }
 
 // cpuTime returns the CPU time of this process.
