@@ -1,8 +1,6 @@
 package convert
 
 import (
-	"strings"
-
 	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -34,10 +32,9 @@ type remainder struct {
 func newBlocks(c *conversion) (*blocks, error) {
 	v := c.tokenizer.Vocab()
 	b := &blocks{cfg: c.cfg, tokenizer: c.tokenizer, left: map[string]*remainder{}, continues: make([]bool, v.Size())}
-	b.cls, _ = v.ID(text.Cls)
-	b.sep, _ = v.ID(text.Sep)
+	b.cls, b.sep = c.tokenizer.Roles().Cls, c.tokenizer.Roles().Sep
 	for id := range b.continues {
-		b.continues[id] = strings.HasPrefix(v.Token(int32(id)), text.Continuation)
+		b.continues[id] = c.tokenizer.Continues(int32(id))
 	}
 	c.manifest.Columns = Columns{Text: b.column()}
 	c.manifest.WordStarts = c.cfg.WordStarts

@@ -295,14 +295,17 @@ func (m *cellMaker) text(fields []table.Field, c *cell) string {
 	if len(fields) > 1 {
 		b = fields[1].Text
 	}
+	var kept text.Lengths
 	if m.bare {
 		ids, more := m.tokenizer.AppendFirst(m.encoding.IDs[:0], a, m.maxLength)
 		m.encoding.IDs, m.encoding.Truncated = ids, more > 0
+		kept.A = len(ids)
 	} else {
-		m.tokenizer.EncodeInto(&m.encoding, a, b, m.maxLength)
+		kept = m.tokenizer.EncodeInto(&m.encoding, a, b, m.maxLength)
 	}
 	for i, f := range fields {
-		if m.mayBeEmpty(i) {
+		// With a very low limit, nothing may remain of a text that is not empty.
+		if []int{kept.A, kept.B}[i] == 0 {
 			if ids, _ := m.tokenizer.AppendFirst(nil, f.Text, 1); len(ids) == 0 {
 				return fmt.Sprintf("column %q has no text", m.columns[i])
 			}
@@ -321,23 +324,6 @@ func (m *cellMaker) text(fields []table.Field, c *cell) string {
 		}
 	}
 	return ""
-}
-
-// mayBeEmpty reports whether the encoding has no token of the first or second text. That may come of
-// a low limit, too.
-func (m *cellMaker) mayBeEmpty(text int) bool {
-	if m.bare {
-		return len(m.encoding.IDs) == 0
-	}
-	second := 0
-	types := m.encoding.TypeIDs
-	for second < len(types) && types[len(types)-1-second] == 1 {
-		second++
-	}
-	if text == 1 {
-		return second <= 1
-	}
-	return len(types)-second <= 2
 }
 
 // image makes the bytes of an image: those of its file, or its pixels.

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -63,7 +65,7 @@ type Columns struct {
 	Label string `json:"label,omitempty"`
 }
 
-// Vocab describes the vocabulary and how text is prepared for it.
+// Vocab describes the vocabulary and how text is prepared for it. A tokenizer.json says the latter itself.
 type Vocab struct {
 	File            string `json:"file"`
 	Size            int    `json:"size"` // the number of ids
@@ -73,7 +75,9 @@ type Vocab struct {
 	LiteralSpecials bool   `json:"literal_specials,omitempty"`
 	Unclean         bool   `json:"unclean,omitempty"`
 	JoinIdeographs  bool   `json:"join_ideographs,omitempty"`
-	MaxWordChars    int    `json:"max_word_chars"`
+	MaxWordChars    int    `json:"max_word_chars,omitempty"`
+	// Special are the special tokens of a tokenizer.json.
+	Special text.Roles `json:"special,omitzero"`
 }
 
 // Split describes the records of one split.
@@ -172,6 +176,14 @@ func (m *Manifest) Kind() Kind {
 // TokenizerConfig returns the settings with which the dataset's texts were tokenized.
 func (m *Manifest) TokenizerConfig() text.Config { return m.Vocab.config() }
 
+// set describes how texts are prepared for a vocab.txt.
+func (v *Vocab) set(cfg text.Config) {
+	v.Lowercase = cfg.Lowercase
+	v.StripAccents = cfg.Accents == text.StripAccents || cfg.Accents == text.AccentsByCase && cfg.Lowercase
+	v.LiteralSpecials, v.Unclean, v.JoinIdeographs = cfg.LiteralSpecials, cfg.Unclean, cfg.JoinIdeographs
+	v.MaxWordChars = cmp.Or(cfg.MaxWordChars, text.DefaultMaxWordChars)
+}
+
 func (v Vocab) config() text.Config {
 	accents := text.KeepAccents
 	if v.StripAccents {
@@ -187,21 +199,31 @@ func (v Vocab) config() text.Config {
 	}
 }
 
+// Kept returns the name of a copy of the vocabulary in a run or a model.
+func (v Vocab) Kept() string {
+	if v.Special != (text.Roles{}) {
+		return tokenizers.JSON
+	}
+	return tokenizers.Vocab
+}
+
+// Rows reports whether an embedding table has as many rows as the vocabulary needs. That of a
+// tokenizer.json may have more, which such models have so that their size is a round one.
+func (v Vocab) Rows(rows int) bool {
+	return v.Size == rows || v.Kept() == tokenizers.JSON && v.Size < rows
+}
+
 // Tokenizer returns the tokenizer of texts that were prepared for this vocabulary, whose file is at
 // path. If the file is another one, the error is a [ManifestError].
 func (v Vocab) Tokenizer(path string) (*text.Tokenizer, error) {
-	content, err := vfs.ReadBounded(path, text.MaxVocabBytes)
+	content, err := vfs.ReadBounded(path, tokenizers.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
 	}
 	if fmt.Sprintf("%x", sha256.Sum256(content)) != v.SHA256 {
 		return nil, &ManifestError{Path: path, Reason: "is not the vocabulary of the data; its checksum differs"}
 	}
-	parsed, err := text.ParseVocab(content, path)
-	if err != nil {
-		return nil, err
-	}
-	return text.NewTokenizer(parsed, v.config())
+	return tokenizers.Parse(content, path, v.config())
 }
 
 // ReadManifest reads and checks the manifest of a dataset, given its folder or the

@@ -210,7 +210,7 @@ func (o *Originals) sentence(row original, ids []int64) (text.Pair, bool) {
 		if reason != "" {
 			continue
 		}
-		if o.encoding.IDs, _ = newWordTokens(o.tokenizer).append(o.encoding.IDs[:0], nil, s.words, o.manifest.MaxLength); equal(o.encoding.IDs, ids) {
+		if o.encoding.IDs, _ = o.tokenizer.EncodeWords(o.encoding.IDs[:0], nil, s.words, o.manifest.MaxLength); equal(o.encoding.IDs, ids) {
 			return text.Pair{A: strings.Join(s.words, " ")}, true
 		}
 	}
@@ -230,8 +230,7 @@ func (o *Originals) part(number int64, ids []int64) (text.Pair, bool) {
 	}
 	for _, w := range o.windows {
 		if equal(w.IDs, ids) && equal(w.Starts, starts) {
-			first, last := len(w.IDs)-w.Second, len(w.IDs)-2
-			return text.Pair{A: q.Question, B: qa.Slice(q.Context, int(w.Starts[first]), int(w.Ends[last]))}, true
+			return text.Pair{A: q.Question, B: qa.Slice(q.Context, int(w.Starts[w.First]), int(w.Ends[w.Last]))}, true
 		}
 	}
 	return text.Pair{}, false

@@ -71,7 +71,7 @@ func (r *recorder) window(number, question int64, w qa.Window, first, last int, 
 	if known {
 		one("\n\x0f"+StartPositions, uint64(first))
 	}
-	r.segments(len(w.IDs), w.Second)
+	r.segments(len(w.IDs), w.Second())
 	one("\n\x08"+QuestionID, uint64(question))
 	each("\n\x09"+InputIDs, w.IDs)
 	one("\n\x0a"+ExampleID, uint64(number))

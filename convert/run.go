@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/qa"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -92,8 +92,8 @@ func run(ctx context.Context, cfg *Config, log *slog.Logger, guess bool) (*Manif
 type conversion struct {
 	cfg       *Config
 	log       *slog.Logger
-	schema    *schema // nil without one
-	vocab     []byte  // nil if there are no texts
+	schema    *schema          // nil without one
+	vocab     *tokenizers.File // nil if there are no texts
 	tokenizer *text.Tokenizer
 	out       *output
 	maker     maker
@@ -236,33 +236,58 @@ func (c *conversion) readSchema() error {
 // readVocab reads the vocabulary and describes it in the manifest.
 func (c *conversion) readVocab() error {
 	var err error
-	if c.vocab, err = vfs.ReadBounded(c.cfg.Vocab, text.MaxVocabBytes); err != nil {
-		return fmt.Errorf("convert: vocabulary: %w", err)
+	if c.vocab, err = tokenizers.Open(c.cfg.Vocab, c.cfg.Tokenizer); err != nil {
+		return fmt.Errorf("convert: %w", tokenizers.Usage(err))
 	}
-	v, err := text.ParseVocab(c.vocab, c.cfg.Vocab)
-	if err != nil {
-		return fault.Usagef("convert: %w", err)
-	}
-	if c.tokenizer, err = text.NewTokenizer(v, c.cfg.Tokenizer); err != nil {
-		return fmt.Errorf("convert: %w", err)
-	}
-	sum := sha256.Sum256(c.vocab)
-	set := c.cfg.Tokenizer
+	c.tokenizer = c.vocab.Tokenizer
 	if c.schema == nil {
 		c.manifest.MaxLength = c.cfg.MaxLength
 	}
-	c.manifest.Vocab = Vocab{
-		File:            vocabName,
-		Size:            v.Size(),
-		SHA256:          hex.EncodeToString(sum[:]),
-		Lowercase:       set.Lowercase,
-		StripAccents:    set.Accents == text.StripAccents || set.Accents == text.AccentsByCase && set.Lowercase,
-		LiteralSpecials: set.LiteralSpecials,
-		Unclean:         set.Unclean,
-		JoinIdeographs:  set.JoinIdeographs,
-		MaxWordChars:    cmp.Or(set.MaxWordChars, text.DefaultMaxWordChars),
+	sum := sha256.Sum256(c.vocab.Content)
+	c.manifest.Vocab = Vocab{File: c.vocab.Name, Size: c.tokenizer.Vocab().Size(), SHA256: hex.EncodeToString(sum[:])}
+	if c.vocab.Name == tokenizers.Vocab {
+		c.manifest.Vocab.set(c.cfg.Tokenizer)
+	} else if err := c.cfg.checkTokenizer(c.tokenizer, c.vocab.Path); err != nil {
+		return err
+	} else {
+		c.manifest.Vocab.Special = c.tokenizer.Roles()
 	}
 	return nil
+}
+
+// checkTokenizer refuses a tokenizer.json that lacks what the task needs.
+func (c *Config) checkTokenizer(t *text.Tokenizer, path string) error {
+	if c.Tokenizer.LiteralSpecials {
+		return fault.Usagef("convert: special tokens of texts are plain characters with a vocab.txt only, and not with %s; leave out --literal-specials", path)
+	}
+	template := t.Template()
+	switch {
+	case len(template.Single.Before) == 0 || len(template.Single.After) == 0:
+		return fault.Usagef("convert: tokenizer %s puts no tokens before and after a text, such as <s> and </s>, which models need; expected a post-processor with both", path)
+	case c.pairs() && (len(template.Pair.Before) == 0 || len(template.Pair.Between) == 0 || len(template.Pair.After) == 0):
+		return fault.Usagef("convert: tokenizer %s puts no tokens before, between and after two texts; expected a post-processor with all three", path)
+	case !twoSegments(template.Single) || !twoSegments(template.Pair):
+		return fault.Usagef("convert: tokenizer %s gives tokens types other than 0 and, at the end, 1; expected a template such as BERT's or RoBERTa's", path)
+	case c.task().kind == MaskedLM && t.Roles().Mask < 0:
+		return fault.Usagef("convert: tokenizer %s has no token to hide others by, such as <mask>, which task %s needs", path, c.taskName())
+	}
+	return nil
+}
+
+// pairs reports whether there may be second texts.
+func (c *Config) pairs() bool {
+	return c.Schema != "" || c.task().pair != "" || c.task().kind == QuestionAnswering
+}
+
+// twoSegments reports whether a template gives tokens the type 0, and from one on 1.
+func twoSegments(f text.Frame) bool {
+	var types []int32
+	for _, part := range [][]text.Special{f.Before, {{Type: f.TypeA}}, f.Between, {{Type: f.TypeB}}, f.After} {
+		for _, s := range part {
+			types = append(types, s.Type)
+		}
+	}
+	return slices.IsSorted(types) && types[0] >= 0 && types[len(types)-1] <= 1
 }
 
 // convert reads one file and writes its records.
@@ -376,7 +401,7 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 	splits := c.cfg.splits()
 	var names []string
 	if c.vocab != nil {
-		names = append(names, vocabName)
+		names = append(names, c.vocab.Name)
 	}
 	for _, name := range splits {
 		w := c.writers[name]
@@ -398,7 +423,7 @@ func (c *conversion) finish(ctx context.Context) (*Manifest, error) {
 		}
 	}
 	if c.vocab != nil {
-		if err := c.out.writeFile(vocabName, c.vocab); err != nil {
+		if err := c.out.writeFile(c.vocab.Name, c.vocab.Content); err != nil {
 			return nil, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -801,7 +802,7 @@ func TestRefusedBeforeTheWork(t *testing.T) {
 			return os.WriteFile(filepath.Join(out, "train-00000-of-00001.tfrecord"), nil, 0o666)
 		},
 		"vocab.txt is a folder; expected a file, because a file of the dataset has that name; choose another folder": func(out string) error {
-			return os.Mkdir(filepath.Join(out, vocabName), 0o777)
+			return os.Mkdir(filepath.Join(out, tokenizers.Vocab), 0o777)
 		},
 		"is a file; expected a folder or the name of a new one": func(out string) error {
 			return errors.Join(os.Remove(out), os.WriteFile(out, nil, 0o666))
@@ -823,7 +824,7 @@ func TestRefusedBeforeTheWork(t *testing.T) {
 // TestAppearsMeanwhile has another program write a dataset while this one works.
 func TestAppearsMeanwhile(t *testing.T) {
 	dir := write(t, map[string]string{"x.tsv": manyRows(10)})
-	for _, name := range []string{ManifestName, "train-00001-of-00002.tfrecord", vocabName} {
+	for _, name := range []string{ManifestName, "train-00001-of-00002.tfrecord", tokenizers.Vocab} {
 		cfg := in(dir, Config{TextColumn: "t", LabelColumn: "l", Inputs: []Input{{Train, "x.tsv"}}})
 		cfg.Out = filepath.Join(t.TempDir(), "out")
 		cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, name), "another") }

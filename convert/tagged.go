@@ -25,40 +25,8 @@ const Uncounted = -1
 // tagged is the maker of records with a label per word.
 type tagged struct {
 	cfg    *Config
-	words  wordTokens
+	words  *text.Tokenizer
 	labels *labels
-}
-
-// wordTokens makes tokens of words.
-type wordTokens struct {
-	tokenizer     *text.Tokenizer
-	cls, sep, unk int32
-}
-
-func newWordTokens(t *text.Tokenizer) wordTokens {
-	w := wordTokens{tokenizer: t}
-	w.cls, _ = t.Vocab().ID(text.Cls)
-	w.sep, _ = t.Vocab().ID(text.Sep)
-	w.unk, _ = t.Vocab().ID(text.Unk)
-	return w
-}
-
-// append appends [CLS], the ids of the first words that fit and [SEP], at most a given number in all,
-// and to ends the number of ids up to the end of each of those words.
-func (w wordTokens) append(ids []int32, ends []int, words []string, most int) ([]int32, []int) {
-	ids = append(ids, w.cls)
-	for _, word := range words {
-		start := len(ids)
-		if ids = w.tokenizer.AppendIDs(ids, word); len(ids) == start {
-			ids = append(ids, w.unk) // of a word of which nothing is left, such as a control character
-		}
-		if len(ids) >= most { // no room for [SEP]
-			ids = ids[:start]
-			break
-		}
-		ends = append(ends, len(ids))
-	}
-	return append(ids, w.sep), ends
 }
 
 // newTagged returns the maker of records for Tokens, and describes it in the manifest.
@@ -70,7 +38,7 @@ func newTagged(ctx context.Context, c *conversion) (*tagged, error) {
 	t := c.cfg.task()
 	c.manifest.Columns = Columns{Text: t.text, Label: t.label}
 	c.manifest.Labels = append(c.manifest.Labels, l.names...)
-	return &tagged{cfg: c.cfg, words: newWordTokens(c.tokenizer), labels: l}, nil
+	return &tagged{cfg: c.cfg, words: c.tokenizer, labels: l}, nil
 }
 
 func (c *tagged) chunkRows() int { return chunkRows }
@@ -121,7 +89,7 @@ func (c *tagged) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *i
 	case s.tags != nil && len(s.tags) != len(s.words):
 		return fmt.Sprintf("has %s and %s; expected as many", table.Count(len(s.words), "word"), table.Count(len(s.tags), "label"))
 	}
-	e.encoding.IDs, e.wordEnds = c.words.append(e.encoding.IDs[:0], e.wordEnds[:0], s.words, c.cfg.MaxLength)
+	e.encoding.IDs, e.wordEnds = c.words.EncodeWords(e.encoding.IDs[:0], e.wordEnds[:0], s.words, c.cfg.MaxLength)
 	ids, labels := e.encoding.IDs, append(e.labels[:0], Uncounted)
 	r.truncated = len(e.wordEnds) < len(s.words)
 	for i, end := range e.wordEnds {

@@ -77,14 +77,13 @@ func (c *texts) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *in
 		r.bad = &RowError{f.Path, r.line, fmt.Sprintf(format, args...)}
 	}
 	a, b, label := fields[0], fields[1], fields[2]
-	c.tokenizer.EncodeInto(&e.encoding, a.Text, b.Text, c.cfg.MaxLength)
-	first, second := e.lengths()
+	kept := c.tokenizer.EncodeInto(&e.encoding, a.Text, b.Text, c.cfg.MaxLength)
 	// With a very low limit, nothing may remain of a text that is not empty.
-	if first == 0 && len(c.tokenizer.AppendIDs(nil, a.Text)) == 0 {
+	if kept.A == 0 && len(c.tokenizer.AppendIDs(nil, a.Text)) == 0 {
 		fail("column %q has no text", c.task.text)
 		return
 	}
-	if c.task.pair != "" && second <= 1 && len(c.tokenizer.AppendIDs(nil, b.Text)) == 0 {
+	if c.task.pair != "" && kept.B == 0 && len(c.tokenizer.AppendIDs(nil, b.Text)) == 0 {
 		fail("column %q has no text", c.task.pair)
 		return
 	}
@@ -98,7 +97,7 @@ func (c *texts) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *in
 		}
 	}
 	ids := e.encoding.IDs
-	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, ids, second, answer))
+	k.data = tfrecord.AppendRecord(k.data, e.recorder.example(f.number+r.number, ids, e.second(), answer))
 	r.length, r.truncated, r.answer = len(ids), e.encoding.Truncated, k.keep(answer)
 	r.content = e.hash(ids)
 }
@@ -112,12 +111,11 @@ func (e *encoder) hash(ids []int32) uint64 {
 	return xxhash.Sum64(e.bytes)
 }
 
-// lengths returns the number of tokens of the first text, and of the second segment
-// including its [SEP].
-func (e *encoder) lengths() (first, second int) {
+// second returns the number of tokens of the second segment.
+func (e *encoder) second() (n int) {
 	types := e.encoding.TypeIDs
-	for second < len(types) && types[len(types)-1-second] == 1 {
-		second++
+	for n < len(types) && types[len(types)-1-n] == 1 {
+		n++
 	}
-	return len(types) - second - 2, second
+	return n
 }

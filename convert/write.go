@@ -20,15 +20,14 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
-	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 const (
 	lockName   = ".convert.lock"
 	asideName  = ".convert.tmp" // the temporary folder in the output folder
-	vocabName  = "vocab.txt"
-	indexAlias = ".index" // what tfrecord appends to the name of a file's index
+	indexAlias = ".index"       // what tfrecord appends to the name of a file's index
 )
 
 // output is the dataset's folder while it is written. Files are written to a temporary
@@ -125,7 +124,7 @@ func (o *output) refuse(splits []string) error {
 	if len(old) > 0 && !o.overwrite {
 		return &ExistsError{filepath.Join(o.dir, old[0])}
 	}
-	for _, name := range append(old, vocabName) {
+	for _, name := range append(old, tokenizers.Vocab, tokenizers.JSON) {
 		path := filepath.Join(o.dir, name)
 		if info, err := vfs.Stat(path); err == nil && info.IsDir() {
 			return fault.Usagef("convert: %s is a folder; expected a file, because a file of the dataset has that name; choose another folder", path)
@@ -135,21 +134,21 @@ func (o *output) refuse(splits []string) error {
 }
 
 // refuseVocab returns an error if there is a different vocabulary to keep. The given one
-// may be the one in the folder.
-func (o *output) refuseVocab(vocab []byte) error {
-	path := filepath.Join(o.dir, vocabName)
+// may be the one in the folder. It is nil if there is none.
+func (o *output) refuseVocab(vocab *tokenizers.File) error {
 	if o.overwrite || vocab == nil {
 		return nil
 	}
-	there, err := vfs.ReadBounded(path, text.MaxVocabBytes)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && bytes.Equal(there, vocab) {
+	path := filepath.Join(o.dir, vocab.Name)
+	there, err := vfs.ReadBounded(path, tokenizers.MaxBytes)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && bytes.Equal(there, vocab.Content) {
 		return nil
 	}
 	return &ExistsError{path}
 }
 
 // publish moves the new files into place, the manifest last.
-func (o *output) publish(names, splits []string, vocab []byte) error {
+func (o *output) publish(names, splits []string, vocab *tokenizers.File) error {
 	// Check again, because another program may have written since.
 	if err := errors.Join(o.refuse(splits), o.refuseVocab(vocab)); err != nil {
 		return err

@@ -55,7 +55,7 @@ func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) Lengths {
 		keepB = len(ids) - second
 	}
 	lenA, lenB := keepA+moreA, keepB+moreB
-	if specials := f.specials(); maxLen > 0 && lenA+lenB+specials > maxLen {
+	if specials := f.Specials(); maxLen > 0 && lenA+lenB+specials > maxLen {
 		keepA, keepB = longestFirst(lenA, lenB, max(0, maxLen-specials))
 		at := first + keepA + len(f.Between)
 		copy(ids[at:], ids[second:second+keepB])

@@ -1,6 +1,10 @@
 package text
 
-import "math"
+import (
+	"math"
+	"strings"
+	"unicode/utf8"
+)
 
 // Tokenizer turns texts into the tokens of a model, and back. It is immutable and safe for concurrent
 // use. [NewTokenizer] returns one of a WordPiece vocabulary, and package tokenizerjson one of any
@@ -10,6 +14,7 @@ type Tokenizer struct {
 	vocab     *Vocab
 	template  Template
 	roles     Roles
+	byWords   bool
 }
 
 // Parts are what a Tokenizer consists of.
@@ -18,6 +23,8 @@ type Parts struct {
 	Vocab     *Vocab
 	Template  Template
 	Roles     Roles
+	// ByWords says that the ids of a text are those of its words, one after the other.
+	ByWords bool
 }
 
 // Algorithm is how texts become tokens, without the special tokens of a [Template]. Its methods may be
@@ -28,6 +35,8 @@ type Algorithm interface {
 	AppendFirst(dst []int32, text string, most int) (ids []int32, more int)
 	// AppendTokens is AppendFirst with the part of the text that each token is of.
 	AppendTokens(dst []Token, text string, most int) (tokens []Token, more int)
+	// AppendWord appends the ids of a word that follows others.
+	AppendWord(dst []int32, word string) []int32
 	// Continues reports whether a token continues a word, as far as its name shows it.
 	Continues(token string) bool
 	// Decode returns the text of ids. Ids without a token are passed over, and so are special tokens
@@ -47,7 +56,13 @@ type Token struct {
 
 // Roles are the ids of the special tokens, -1 where a vocabulary has none. Cls begins a text (bos or
 // <s> in other models), and Sep ends it (eos or </s>).
-type Roles struct{ Pad, Unk, Cls, Sep, Mask int32 }
+type Roles struct {
+	Pad  int32 `json:"pad"`
+	Unk  int32 `json:"unk"`
+	Cls  int32 `json:"cls"`
+	Sep  int32 `json:"sep"`
+	Mask int32 `json:"mask"`
+}
 
 // NoRoles returns roles of which no token has any.
 func NoRoles() Roles { return Roles{-1, -1, -1, -1, -1} }
@@ -65,7 +80,8 @@ type Frame struct {
 // Special is a special token of a template.
 type Special struct{ ID, Type int32 }
 
-func (f *Frame) specials() int { return len(f.Before) + len(f.Between) + len(f.After) }
+// Specials returns the number of special tokens.
+func (f *Frame) Specials() int { return len(f.Before) + len(f.Between) + len(f.After) }
 
 // BertTemplate is [CLS] a [SEP] and [CLS] a [SEP] b [SEP], where b and its [SEP] are of type 1.
 func BertTemplate(cls, sep int32) Template {
@@ -78,7 +94,7 @@ func BertTemplate(cls, sep int32) Template {
 
 // New returns the tokenizer of its parts.
 func New(p Parts) *Tokenizer {
-	return &Tokenizer{p.Algorithm, p.Vocab, p.Template, p.Roles}
+	return &Tokenizer{p.Algorithm, p.Vocab, p.Template, p.Roles, p.ByWords}
 }
 
 // Vocab returns the vocabulary.
@@ -106,6 +122,61 @@ func (t *Tokenizer) AppendFirst(dst []int32, text string, most int) (ids []int32
 // AppendTokens is AppendFirst with the part of the text that each token is of.
 func (t *Tokenizer) AppendTokens(dst []Token, text string, most int) (tokens []Token, more int) {
 	return t.algorithm.AppendTokens(dst, text, most)
+}
+
+// AppendWord appends the ids of a word, as it has them after a space in a text.
+func (t *Tokenizer) AppendWord(dst []int32, word string) []int32 {
+	return t.algorithm.AppendWord(dst, word)
+}
+
+// EncodeWords appends the token that begins a text, the ids of the first words that fit, and the token that
+// ends it, at most a given number in all, and to ends the number of ids up to the end of each of those
+// words. A word of which nothing is left, such as a control character, is an unknown token.
+func (t *Tokenizer) EncodeWords(ids []int32, ends []int, words []string, most int) ([]int32, []int) {
+	ids = append(ids, t.roles.Cls)
+	for _, word := range words {
+		start := len(ids)
+		if ids = t.AppendWord(ids, word); len(ids) == start {
+			unknown := t.roles.Unk
+			if unknown < 0 {
+				unknown = t.roles.Sep
+			}
+			ids = append(ids, unknown)
+		}
+		if len(ids) >= most { // no room for the end
+			ids = ids[:start]
+			break
+		}
+		ends = append(ends, len(ids))
+	}
+	return append(ids, t.roles.Sep), ends
+}
+
+// ByWords reports whether the ids of a text are those of its words, one after the other.
+func (t *Tokenizer) ByWords() bool { return t.byWords }
+
+// Show returns a token for people to read: as it is in a vocab.txt, and otherwise its text.
+func (t *Tokenizer) Show(id int32) string {
+	name := t.vocab.Token(id)
+	if !t.byWords {
+		if s := t.Decode([]int32{id}, true); s != "" && utf8.ValidString(s) && !strings.Contains(s, "\ufffd") {
+			return s
+		}
+	}
+	return name
+}
+
+// Sentence returns the tokens of ids for people to read. It ends with " ..." once it has more than most
+// bytes.
+func (t *Tokenizer) Sentence(ids []int32, most int) string {
+	if t.byWords {
+		return t.vocab.Sentence(ids, most)
+	}
+	s := t.Decode(ids[:min(len(ids), most+1)], true)
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + " ..."
+	}
+	return s
 }
 
 // Continues reports whether a token continues the word of the token before it.

@@ -2,6 +2,7 @@ package text
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -122,6 +123,7 @@ func NewTokenizer(v *Vocab, cfg Config) (*Tokenizer, error) {
 		Vocab:     v,
 		Template:  BertTemplate(roles.Cls, roles.Sep),
 		Roles:     roles,
+		ByWords:   true,
 	}), nil
 }
 
@@ -193,6 +195,12 @@ func (t *wordPiece) AppendFirst(dst []int32, text string, most int) (ids []int32
 		dst, more = dst[:begin+most], more+n
 	}
 	return dst, more
+}
+
+// AppendWord implements Algorithm.
+func (t *wordPiece) AppendWord(dst []int32, word string) []int32 {
+	dst, _ = t.AppendFirst(dst, word, math.MaxInt)
+	return dst
 }
 
 // specialAt returns the special token that a text begins with, or nil.

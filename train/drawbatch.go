@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -184,9 +185,9 @@ type Drawn struct {
 	Step int64
 	// Contract is that of the run's graph.
 	Contract *graphs.Contract
-	// Manifest describes the data, and Vocab is its vocabulary; both may be nil.
-	Manifest *convert.Manifest
-	Vocab    *text.Vocab
+	// Manifest describes the data, and Tokenizer is that of its texts; both may be nil.
+	Manifest  *convert.Manifest
+	Tokenizer *text.Tokenizer
 }
 
 // DrawBatch returns the batch of a step of a run. The run may have made the step or not. Settings
@@ -251,10 +252,12 @@ func DrawBatch(ctx context.Context, folder string, step int64, settings []string
 			return nil, err
 		}
 	}
-	if path := filepath.Join(folder, runfolder.Vocab); prepare.Exists(path) {
-		if d.Vocab, err = text.LoadVocab(path); err != nil {
+	if path := tokenizers.Exists(folder); path != "" {
+		file, err := tokenizers.Open(path, text.Config{})
+		if err != nil {
 			return nil, err
 		}
+		d.Tokenizer = file.Tokenizer
 	}
 	return d, nil
 }

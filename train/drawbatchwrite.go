@@ -119,8 +119,8 @@ func (d *Drawn) report() drawnReport {
 	}
 	for _, s := range d.Sequences() {
 		shown := shownSequence{Sequence: s, Label: d.labelOf(s.Example)}
-		if d.Vocab != nil {
-			shown.Text = d.Vocab.Sentence(s.IDs, 200)
+		if d.Tokenizer != nil {
+			shown.Text = d.Tokenizer.Sentence(s.IDs, 200)
 		}
 		r.Sequences = append(r.Sequences, shown)
 	}

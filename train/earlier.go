@@ -16,11 +16,11 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
-	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -381,11 +381,11 @@ func copyDescription(folder string, records *prepare.Data) error {
 	if records.Manifest == nil {
 		return nil
 	}
-	for from, to := range map[string]string{convert.ManifestName: runfolder.Data, records.Manifest.Vocab.File: runfolder.Vocab} {
+	for from, to := range map[string]string{convert.ManifestName: runfolder.Data, records.Manifest.Vocab.File: records.Manifest.Vocab.Kept()} {
 		if from == "" {
 			continue // data that are not texts have no vocabulary
 		}
-		content, err := vfs.ReadBounded(vfs.Join(records.Dir, from), text.MaxVocabBytes)
+		content, err := vfs.ReadBounded(vfs.Join(records.Dir, from), tokenizers.MaxBytes)
 		if err != nil {
 			return err
 		}

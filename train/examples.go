@@ -112,7 +112,7 @@ type examples struct {
 	questions []convert.Question // of the split, for answers to questions
 	data      *dataset.Dataset   // a batch is an example
 	origins   *origins
-	vocab     *text.Vocab // nil if the run has none
+	tokenizer *text.Tokenizer // nil if the run has none
 	// originals are the texts of the sources; nil if they cannot be read.
 	originals *convert.Originals
 	// probed is how many examples showed whether losses can be computed of predictions, and exact is
@@ -143,7 +143,7 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 		return nil, err
 	}
 	if tokenizer != nil && r.TakesTexts() {
-		e.vocab = tokenizer.Vocab()
+		e.tokenizer = tokenizer
 	}
 	if err := e.readOriginals(ctx, s.Data.Dir, tokenizer); err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func (e *examples) readOriginals(ctx context.Context, data string, tokenizer *te
 	}
 	if e.originals, err = e.manifest.Originals(ctx, e.split, from); err != nil {
 		without := "examples are listed without their texts"
-		if e.vocab != nil {
+		if e.tokenizer != nil {
 			without = "texts are put together from tokens, without the sources of the data"
 		}
 		e.originals = nil
@@ -329,32 +329,28 @@ func (e *examples) describe(row *evaluation.Row, b *dataset.Batch, ids, types []
 	}
 	if known {
 		row.Text, row.TextPair = texts.A, texts.B
-	} else if e.vocab != nil && len(ids) > 0 {
-		row.Text, row.TextPair = decoded(e.vocab, ids, types)
+	} else if e.tokenizer != nil && len(ids) > 0 {
+		row.Text, row.TextPair = decoded(e.tokenizer, ids, types)
 		row.Decoded = true
 	}
 	return nil
 }
 
 // decoded returns the texts of tokens: the pieces of words joined, without special tokens.
-func decoded(v *text.Vocab, ids, types []int32) (a, b string) {
-	var texts [2]strings.Builder
+func decoded(t *text.Tokenizer, ids, types []int32) (a, b string) {
+	special := t.Roles()
+	var texts [2][]int32
 	for i, id := range ids {
-		token := v.Token(id)
-		if token == text.Cls || token == text.Sep || token == text.Pad {
+		if id == special.Cls || id == special.Sep || id == special.Pad {
 			continue
 		}
-		to := &texts[0]
+		to := 0
 		if i < len(types) && types[i] == 1 {
-			to = &texts[1]
+			to = 1
 		}
-		piece, inner := strings.CutPrefix(token, "##")
-		if !inner && to.Len() > 0 {
-			to.WriteByte(' ')
-		}
-		to.WriteString(piece)
+		texts[to] = append(texts[to], id)
 	}
-	return texts[0].String(), texts[1].String()
+	return t.Decode(texts[0], true), t.Decode(texts[1], true)
 }
 
 // ownID returns the name that records have an id of the user's under, or that of the row's number if

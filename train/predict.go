@@ -13,8 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/text"
@@ -45,36 +44,38 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 	if vocab == "" {
 		return nil, fmt.Errorf("run %s has no vocabulary because its data has no manifest; name one with --vocab", r.Folder)
 	}
-	content, err := vfs.ReadBounded(vocab, text.MaxVocabBytes)
-	if err != nil {
-		return nil, fmt.Errorf("vocabulary: %w", err)
-	}
-	if m := r.Manifest; m != nil && vocab == r.VocabPath() && fmt.Sprintf("%x", sha256.Sum256(content)) != m.Vocab.SHA256 {
-		return nil, &convert.ManifestError{Path: vocab, Reason: "is not the vocabulary of the run's data; its checksum differs"}
-	}
-	v, err := text.ParseVocab(content, vocab)
-	if err != nil {
-		return nil, fault.Usagef("%w", err)
-	}
-	if want := prepare.VocabSizeOf(r.Export.Contract); want > 0 && v.Size() != want {
-		return nil, fmt.Errorf("vocabulary %s has %d tokens; expected %d, as in the graph", vocab, v.Size(), want)
-	}
-	if how := prepare.OtherVocab(r.VocabPath(), vocab); how != "" {
-		return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("vocabulary %s is not the one that run %s was trained with (%s); leave out --vocab", vocab, r.Folder, how)}}
-	}
 	config := text.Uncased()
 	if r.Manifest != nil {
 		config = r.Manifest.TokenizerConfig()
-		if lowercase != nil && *lowercase != config.Lowercase {
-			return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("lowercase is %v; expected %v, as in the data that run %s was trained with; leave out --lowercase", *lowercase, config.Lowercase, r.Folder)}}
-		}
-		lowercase = nil
 	}
-	if lowercase != nil {
-		config.Lowercase = *lowercase
-		config.Accents = text.AccentsByCase
+	if lowercase != nil && r.Manifest == nil {
+		config.Lowercase, config.Accents = *lowercase, text.AccentsByCase
 	}
-	return text.NewTokenizer(v, config)
+	file, err := tokenizers.Open(vocab, config)
+	if err != nil {
+		return nil, tokenizers.Usage(err)
+	}
+	own := file.Path == r.VocabPath()
+	if m := r.Manifest; m != nil && own && fmt.Sprintf("%x", sha256.Sum256(file.Content)) != m.Vocab.SHA256 {
+		return nil, &convert.ManifestError{Path: file.Path, Reason: "is not the vocabulary of the run's data; its checksum differs"}
+	}
+	size := convert.Vocab{Size: file.Tokenizer.Vocab().Size()}
+	if file.Name == tokenizers.JSON {
+		size.Special = file.Tokenizer.Roles()
+	}
+	if want := prepare.VocabSizeOf(r.Export.Contract); want > 0 && !size.Rows(want) {
+		return nil, fmt.Errorf("vocabulary %s has %d tokens; expected %d, as in the graph", vocab, size.Size, want)
+	}
+	if how := prepare.OtherVocab(r.VocabPath(), file.Path); how != "" {
+		return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("vocabulary %s is not the one that run %s was trained with (%s); leave out --vocab", vocab, r.Folder, how)}}
+	}
+	switch {
+	case lowercase != nil && file.Name == tokenizers.JSON:
+		return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("lowercase is %v, and %s says itself how case is treated; leave out --lowercase", *lowercase, file.Path)}}
+	case lowercase != nil && r.Manifest != nil && *lowercase != config.Lowercase:
+		return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("lowercase is %v; expected %v, as in the data that run %s was trained with; leave out --lowercase", *lowercase, config.Lowercase, r.Folder)}}
+	}
+	return file.Tokenizer, nil
 }
 
 // ToAsk returns the flags of gorbit predict with which to ask the run's model, such as --text "...".

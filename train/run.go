@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/record"
@@ -164,13 +165,9 @@ func (r *Run) Close() error {
 	return err
 }
 
-// VocabPath returns the path of the run's vocabulary file, or "" if it has none.
+// VocabPath returns the path of the run's vocabulary file, a vocab.txt or a tokenizer.json, or "" if it has none.
 func (r *Run) VocabPath() string {
-	path := filepath.Join(r.Folder, runfolder.Vocab)
-	if !prepare.Exists(path) {
-		return ""
-	}
-	return path
+	return tokenizers.Exists(r.Folder)
 }
 
 // Load restores a checkpoint: Latest, Best, BestOrLatest, "" for the latest, or a step. It returns

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -28,7 +29,7 @@ func newConvert(g *globals) *cobra.Command {
 	c := convert.Config{}
 	var flags convertFlags
 	cmd := &cobra.Command{
-		Use:   "convert (--task TASK --vocab VOCAB | --schema FILE) --train FILE [--dev FILE] --out FOLDER [flags]",
+		Use:   "convert (--task TASK --tokenizer PATH | --schema FILE) --train FILE [--dev FILE] --out FOLDER [flags]",
 		Short: "Convert texts, tables and images to TFRecords",
 		Long: `Tokenizes labelled texts and writes them as TFRecord shards, together with the
 vocabulary and a manifest (label names, lengths, checksums). The same input, flags
@@ -45,6 +46,7 @@ questions with contexts and answers: SQuAD's files, or objects with question, co
 With --schema, a YAML file says which features to make of which columns: numbers,
 categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
 		Example: `  gorbit convert --task mrpc --vocab vocab.txt --train train.tsv --dev dev.tsv --out data/mrpc
+  gorbit convert --task mlm --tokenizer roberta/ --train texts.txt --out data/texts
   gorbit convert --schema schema.yaml --train train.csv --dev dev.csv --out data/iris
   gorbit convert --vocab vocab.txt --train reviews.csv --text-column review \
       --label-column stars --split-by-hash id --out data/reviews`,
@@ -106,14 +108,14 @@ type convertFlags struct {
 func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringVar(&c.Task, "task", convert.TextTask, "`TASK` of the input files: "+strings.Join(convert.Tasks(), ", "))
 	f.StringVar(&c.Schema, "schema", "", "YAML `FILE` that says which features to make of which columns, instead of a task")
-	f.StringVar(&c.Vocab, "vocab", "", "WordPiece vocabulary `FILE`, one token per line (required for texts)")
+	addTokenizer(f, &c.Vocab, "(required for texts)")
 	f.StringArrayVar(&v.train, "train", nil, "`FILE` of the training split; may be repeated")
 	f.StringArrayVar(&v.dev, "dev", nil, "`FILE` of the dev split")
 	f.StringArrayVar(&v.test, "test", nil, "`FILE` of the test split")
 	f.StringArrayVar(&v.extra, "split", nil, "file of another split, as `NAME=FILE`")
 	f.StringVar(&c.Out, "out", "", "`FOLDER` to write (required)")
 	f.BoolVar(&c.Overwrite, "overwrite", false, "replace an existing dataset")
-	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies")
+	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies; a tokenizer.json says itself what is kept")
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]; task qa: 384 if not given")
 	f.IntVar(&c.DocStride, "doc-stride", 128, "task qa: tokens that neighbouring windows of a long context share")
@@ -138,7 +140,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.Uint64Var(&c.Seed, "seed", 0, "seed of --shuffle")
 	f.BoolVar(&c.SkipBadRows, "skip-bad-rows", false, "skip and count rows that cannot be used")
 	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
-	help.Group(f, "What to convert", "task", "schema", "vocab", "train", "dev", "test", "split")
+	help.Group(f, "What to convert", "task", "schema", "tokenizer", "vocab", "train", "dev", "test", "split")
 	help.Group(f, "The files", "format", "delimiter", "encoding", "no-header", "skip-bad-rows")
 	help.Group(f, "Columns and labels", "text-column", "pair-column", "label-column", "labels", "label-separator", "label-threshold")
 	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "doc-stride", "all-pieces", "word-starts")
@@ -175,6 +177,12 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 		return usagef("--doc-stride is %d; expected 1 or more", c.DocStride)
 	case !f.Changed("doc-stride"):
 		c.DocStride = 0 // the task's own
+	}
+	if err := oneTokenizer(f); err != nil {
+		return err
+	}
+	if v.cased && tokenizers.IsJSON(c.Vocab) {
+		return usagef("--cased is given, and %s says itself whether case is kept; leave it out", c.Vocab)
 	}
 	literal := c.Tokenizer.LiteralSpecials
 	c.Tokenizer = text.Uncased()

@@ -47,12 +47,12 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 	format := formatSavedModel
 	f.StringVar(&format, "format", format, "what to write; huggingface is for Hugging Face's transformers `savedmodel|huggingface`")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing model")
-	f.StringVar(&o.Vocab, "vocab", "", "vocabulary `FILE` (default: the run's)")
+	addTokenizer(f, &o.Vocab, "(default: the run's)")
 	f.BoolVar(&o.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
 	f.StringSliceVar(&o.Labels, "labels", nil, "names of the labels (default: those of the run's data)")
 	help.Group(f, "Output", "out", "overwrite", "format")
-	help.Group(f, "What the model says of itself", "labels", "vocab", "lowercase")
+	help.Group(f, "What the model says of itself", "labels", "tokenizer", "vocab", "lowercase")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Out == "" {
 			return usagef("--out is missing; expected the folder to write")
@@ -65,7 +65,10 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		} else if remote != nil && o.Overwrite {
 			return usagef("--overwrite is given, and --out is in a bucket, where a model cannot be replaced at once; export to a new folder, such as the next version's")
 		}
-		var err error
+		err := oneTokenizer(f)
+		if err != nil {
+			return err
+		}
 		if o.Vocab, err = vfs.Localize(cmd.Context(), o.Vocab, nil); err != nil {
 			return err
 		}

@@ -89,13 +89,13 @@ type question struct {
 func (a *question) add(f *pflag.FlagSet) {
 	a.Add(f)
 	f.StringVar(&a.split, "split", "", "classify this split of the run's data")
-	f.StringVar(&a.vocab, "vocab", "", "vocabulary `FILE` (default: the run's)")
+	addTokenizer(f, &a.vocab, "(default: the run's)")
 	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
 	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
 	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
 	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding", "skip-bad-rows")
-	help.Group(f, "The vocabulary", "vocab", "lowercase")
+	help.Group(f, "The vocabulary", "tokenizer", "vocab", "lowercase")
 	help.Group(f, "Output", "out", "overwrite", "format", "escape-formulas", "top-k")
 }
 
@@ -114,6 +114,9 @@ func (a *question) validate(f *pflag.FlagSet) error {
 		if f.Changed(name) && value == "" {
 			return usagef("--%s is empty; expected a name", name)
 		}
+	}
+	if err := oneTokenizer(f); err != nil {
+		return err
 	}
 	if a.topK < 1 {
 		return usagef("--top-k is %d; expected 1 or more", a.topK)

@@ -250,8 +250,13 @@ type bert struct {
 	Lowercase  bool  `json:"lowercase"`
 }
 
+func bertOptions() bert { return bert{Clean: true, Ideographs: true, Lowercase: true} }
+
+// strips reports whether accents are removed.
+func (n *bert) strips() bool { return n.Strip == nil && n.Lowercase || n.Strip != nil && *n.Strip }
+
 func newBert(raw json.RawMessage) (sequence, error) {
-	n := bert{Clean: true, Ideographs: true, Lowercase: true}
+	n := bertOptions()
 	if err := options(raw, &n); err != nil {
 		return nil, err
 	}
@@ -267,7 +272,7 @@ func newBert(raw json.RawMessage) (sequence, error) {
 	if n.Ideographs {
 		s = append(s, ideographs{})
 	}
-	if n.Strip == nil && n.Lowercase || n.Strip != nil && *n.Strip {
+	if n.strips() {
 		s = append(s, unicodeForm{norm.NFD, norm.NFD, false}, filter{func(r rune) bool { return !is(r, isNonspacing) }})
 	}
 	if n.Lowercase {

@@ -28,6 +28,7 @@ type pipeline struct {
 	model      text.Model
 	trims      []bool
 	decoder    decoder
+	bert       *text.Tokenizer // gives the same ids faster; nil if there is none
 
 	mu   sync.Mutex
 	free []*worker
@@ -120,6 +121,9 @@ func (p *pipeline) words(w *worker, s string, track bool) []chunk {
 
 // AppendFirst implements text.Algorithm.
 func (p *pipeline) AppendFirst(dst []int32, s string, most int) (ids []int32, more int) {
+	if p.bert != nil {
+		return p.bert.AppendFirst(dst, s, most)
+	}
 	w := p.worker()
 	defer p.release(w)
 	begin := len(dst)
@@ -203,6 +207,23 @@ func retreat(s string, i, n int) int {
 	return at
 }
 
+// AppendWord implements text.Algorithm. Where the file puts no space before a text, one is put before the
+// word.
+func (p *pipeline) AppendWord(dst []int32, word string) []int32 {
+	for _, one := range p.split {
+		switch s := one.(type) {
+		case *byteLevel:
+			word = " " + strings.TrimPrefix(word, " ")
+		case *metaspace:
+			if s.scheme == "never" {
+				word = " " + word
+			}
+		}
+	}
+	dst, _ = p.AppendFirst(dst, word, math.MaxInt)
+	return dst
+}
+
 // Continues implements text.Algorithm.
 func (p *pipeline) Continues(token string) bool {
 	switch {
@@ -281,8 +302,8 @@ func (f *File) Tokenizer() (*text.Tokenizer, error) {
 	if !post.framed {
 		post.template.Pair.TypeB = 1
 	}
-	p.trims = post.trims
-	return text.New(text.Parts{Algorithm: p, Vocab: p.vocab, Template: post.template, Roles: p.roles(f, post.template)}), nil
+	p.trims, p.bert = post.trims, p.bertOf(f)
+	return text.New(text.Parts{Algorithm: p, Vocab: p.vocab, Template: post.template, Roles: p.roles(f, post.template), ByWords: p.bert != nil}), nil
 }
 
 // add puts the added tokens into the vocabulary.

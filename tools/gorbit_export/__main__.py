@@ -221,7 +221,9 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     if args.tokenizer:
         vocabulary = vocabularies.load(pathlib.Path(args.tokenizer))
     size = data.vocab_size if data else vocabulary.size if vocabulary else config.vocab_size
-    if size != config.vocab_size:
+    # A model may have more rows than a tokenizer.json, so that their number is a round one.
+    spare = vocabulary is not None and vocabulary.path.suffix == ".json"
+    if size != config.vocab_size and not (spare and size < config.vocab_size):
         raise ValueError(
             f"the vocabulary of {args.data or args.tokenizer} has {size} tokens; expected "
             f"{config.vocab_size}, as in the configuration; add --vocab-size {size}"

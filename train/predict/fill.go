@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,7 +43,10 @@ func (f filler) Render(e Example, r Result) (Answer, error) {
 	if f.output >= len(r) || len(r[f.output].Shape) != 2 {
 		return nil, errors.New("unexpected outputs of the model; expected probabilities for each masked token")
 	}
-	a := Filled{Truncated: e.Encoding.Truncated}
+	a := Filled{Truncated: e.Encoding.Truncated, mask: text.Mask}
+	if f.tokenizer != nil && f.tokenizer.MaskToken() != "" {
+		a.mask = f.tokenizer.MaskToken()
+	}
 	n, vocab := r[f.output].Shape[0], r[f.output].Shape[1]
 	for i := range n {
 		p := r[f.output].Data[i*vocab : (i+1)*vocab]
@@ -50,7 +54,7 @@ func (f filler) Render(e Example, r Result) (Answer, error) {
 		for _, id := range largest(p, f.top) {
 			name := fmt.Sprint(id)
 			if f.tokenizer != nil {
-				name = f.tokenizer.Vocab().Token(int32(id))
+				name = f.tokenizer.Show(int32(id))
 			}
 			m.Tokens, m.Scores = append(m.Tokens, name), append(m.Scores, p[id])
 		}
@@ -85,6 +89,7 @@ type Filled struct {
 	Masks []Masked
 	// Truncated reports that the text was longer than the model's limit and was cut.
 	Truncated bool
+	mask      string // the token
 }
 
 // Masked are the most probable tokens of a [MASK], the best first.
@@ -119,7 +124,7 @@ func (a Filled) Columns() []Field {
 // Text implements Answer: the tokens of each mask, with bars between masks.
 func (a Filled) Text() string {
 	if len(a.Masks) == 0 {
-		return "no " + text.Mask
+		return "no " + cmp.Or(a.mask, text.Mask)
 	}
 	parts := make([]string, len(a.Masks))
 	for i, m := range a.Masks {

@@ -132,7 +132,7 @@ func (p *Predictor) window(texts []text.Pair) window {
 	if _, ok := p.Renderer.(spanner); ok {
 		return window{texts: texts}
 	}
-	return window{texts: texts, examples: p.Tokenizer.EncodeBatch(texts, p.MaxLength)}
+	return window{texts: texts, examples: Encode(p.Renderer, p.Tokenizer, texts, p.MaxLength)}
 }
 
 // Each classifies all texts of a source and calls each with the answers, in order. If the source

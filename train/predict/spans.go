@@ -48,8 +48,8 @@ func (s spanner) windows(p text.Pair, most int) (windows []qa.Window, cut bool, 
 		return nil, false, fault.Usagef("%s", single)
 	}
 	question, cut := qa.Question(s.tokenizer, p.A, s.max)
-	context := qa.Tokenize(s.tokenizer, p.B, qa.Tokens(len(question), most, s.max, s.stride))
-	if n := qa.Count(len(question), len(context.IDs)+context.More, s.max, s.stride); n > most {
+	context := qa.Tokenize(s.tokenizer, p.B, qa.Tokens(s.tokenizer, len(question), most, s.max, s.stride))
+	if n := qa.Count(s.tokenizer, len(question), len(context.IDs)+context.More, s.max, s.stride); n > most {
 		return nil, false, fault.Usagef("the context has %d windows of %d tokens; expected at most %d", n, s.max, most)
 	}
 	return qa.Windows(s.tokenizer, question, context, s.max, s.stride), cut, nil

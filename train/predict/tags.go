@@ -71,7 +71,7 @@ func (t tagger) Render(e Example, r Result) (Answer, error) {
 	var ids []int32
 	token := 1
 	for _, word := range wordsOf(e.Text.A) {
-		if ids = t.tokenizer.AppendIDs(ids[:0], word); len(ids) == 0 {
+		if ids = t.tokenizer.AppendWord(ids[:0], word); len(ids) == 0 {
 			continue
 		}
 		if token >= end {
@@ -81,6 +81,22 @@ func (t tagger) Render(e Example, r Result) (Answer, error) {
 		token += len(ids)
 	}
 	return a, nil
+}
+
+// Encode encodes texts as the renderer's model takes them: the words one by one, if each gets a label, and
+// a tokenizer may give a word other tokens within a text.
+func Encode(r Renderer, t *text.Tokenizer, texts []text.Pair, most int) []text.Encoding {
+	if _, ok := r.(tagger); !ok || t.ByWords() {
+		return t.EncodeBatch(texts, most)
+	}
+	out := make([]text.Encoding, len(texts))
+	for i, one := range texts {
+		words := wordsOf(one.A)
+		words = slices.DeleteFunc(words, func(w string) bool { return len(t.AppendWord(nil, w)) == 0 })
+		ids, ends := t.EncodeWords(nil, nil, words, most)
+		out[i] = text.Encoding{IDs: ids, TypeIDs: make([]int32, len(ids)), Truncated: len(ends) < len(words)}
+	}
+	return out
 }
 
 // wordsOf splits a text at spaces, and separates punctuation at the ends of a word from it, one character

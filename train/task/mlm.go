@@ -24,7 +24,7 @@ var maskedLM = Kind{
 // will do.
 func checkVocab(c *graphs.Contract, m *convert.Manifest) string {
 	masking := c.Masking
-	if masking == nil || m.Vocab.Size == 0 || int64(m.Vocab.Size) == int64(masking.VocabSize) {
+	if masking == nil || m.Vocab.Size == 0 || m.Vocab.Rows(int(masking.VocabSize)) {
 		return ""
 	}
 	return fmt.Sprintf("has a vocabulary of %d tokens; expected %d, as in the graph; export with --data", m.Vocab.Size, masking.VocabSize)

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -125,11 +126,11 @@ func (r *RecordSets) manifest(m *convert.Manifest, dir string, d *decoder) error
 		return nil
 	}
 	r.Vocab = filepath.Join(dir, m.Vocab.File)
-	v, err := text.LoadVocab(r.Vocab)
+	file, err := tokenizers.Open(r.Vocab, m.TokenizerConfig())
 	if err != nil {
 		return err
 	}
-	d.vocab = v
+	d.tokenizer = file.Tokenizer
 	return nil
 }
 
@@ -289,8 +290,8 @@ const emptyExample = 2
 
 // decoder shows values.
 type decoder struct {
-	vocab  *text.Vocab
-	labels []string
+	tokenizer *text.Tokenizer
+	labels    []string
 }
 
 const (
@@ -320,12 +321,12 @@ func (d *decoder) show(name string, v tfrecord.Value) ShownFeature {
 		return out
 	}
 	switch {
-	case d.vocab != nil && strings.HasSuffix(name, "input_ids"):
+	case d.tokenizer != nil && strings.HasSuffix(name, "input_ids"):
 		ids := make([]int32, 0, len(v.Int64s))
 		for _, id := range v.Int64s {
-			ids = append(ids, int32(max(-1, min(id, int64(d.vocab.Size())))))
+			ids = append(ids, int32(max(-1, min(id, int64(d.tokenizer.Vocab().Size())))))
 		}
-		out.Text = d.vocab.Sentence(ids, mostText)
+		out.Text = d.tokenizer.Sentence(ids, mostText)
 	case len(v.Int64s) == 1 && (name == "label_ids" || name == "label" || name == "labels") && v.Int64s[0] >= 0 && v.Int64s[0] < int64(len(d.labels)):
 		out.Text = d.labels[v.Int64s[0]]
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 )
 
 // HuggingFaceWeights is the file of weights in a folder for Hugging Face's transformers.
@@ -77,6 +78,9 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	} else if config["problem_type"] == "regression" {
 		config["label2id"], config["id2label"] = map[string]int{"LABEL_0": 0}, map[string]string{"0": "LABEL_0"}
 	}
+	if vocab.Name != tokenizers.Vocab {
+		return fault.Usagef("the model has a %s, which this program does not export in Hugging Face's form yet; expected a vocab.txt, or the format savedmodel", tokenizers.JSON)
+	}
 	special := map[string]string{"cls_token": "[CLS]", "mask_token": "[MASK]", "pad_token": "[PAD]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
 	tokenizer := map[string]any{
 		"tokenizer_class": "BertTokenizer", "do_lower_case": o.Lowercase, "strip_accents": nil, "tokenize_chinese_chars": true,
@@ -103,7 +107,7 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 			return err
 		}
 	}
-	if err := vfs.WriteFile(filepath.Join(dir, "vocab.txt"), vocab); err != nil {
+	if err := vfs.WriteFile(filepath.Join(dir, vocab.Name), vocab.Content); err != nil {
 		return err
 	}
 	if err := vfs.WriteFile(filepath.Join(dir, "README.md"), o.card(form, results)); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -185,7 +186,7 @@ func write(ctx context.Context, o Options, dir string) error {
 		data []byte
 	}{
 		{layout.ModelFile, data},
-		{layout.VocabFile, vocab},
+		{layout.AssetsFolder + "/" + tokenizers.NameOf(vocab), vocab},
 		{layout.LabelsFile, labels},
 		{layout.DescriptionFile, description},
 	} {
@@ -216,20 +217,16 @@ func parseModel(data []byte) (*spb.MetaGraphDef, error) {
 	return model.GetMetaGraphs()[0], nil
 }
 
-// readVocab returns the content of the vocabulary.
-func (o Options) readVocab() ([]byte, error) {
-	content, err := vfs.ReadBounded(o.Vocab, text.MaxVocabBytes)
-	if err != nil {
-		return nil, fmt.Errorf("vocabulary: %w", err)
-	}
-	v, err := text.ParseVocab(content, o.Vocab)
+// readVocab returns the vocabulary.
+func (o Options) readVocab() (*tokenizers.File, error) {
+	f, err := tokenizers.Open(o.Vocab, text.Config{Lowercase: o.Lowercase})
 	if err != nil {
 		return nil, err
 	}
-	if rows := o.Export.Contract.Model.ConfigInt("vocab_size"); rows > 0 && v.Size() > rows {
-		return nil, fmt.Errorf("the vocabulary %s has %d entries; expected %d, as in the model", o.Vocab, v.Size(), rows)
+	if rows, size := o.Export.Contract.Model.ConfigInt("vocab_size"), f.Tokenizer.Vocab().Size(); rows > 0 && size > rows {
+		return nil, fmt.Errorf("the vocabulary %s has %d entries; expected %d, as in the model", o.Vocab, size, rows)
 	}
-	return content, nil
+	return f, nil
 }
 
 // answers describes the outputs that the contract knows and the signature has.
@@ -254,12 +251,13 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 	c := o.Export.Contract
 	vocabName := ""
 	if o.Vocab != "" {
-		if vocab, err = o.readVocab(); err != nil {
+		file, err := o.readVocab()
+		if err != nil {
 			return nil, nil, err
 		}
-		vocabName = filepath.Base(layout.VocabFile)
+		vocab, vocabName = file.Content, file.Name
 	} else if o.FeatureVocab != "" {
-		if vocab, err = vfs.ReadBounded(o.FeatureVocab, text.MaxVocabBytes); err != nil {
+		if vocab, err = vfs.ReadBounded(o.FeatureVocab, tokenizers.MaxBytes); err != nil {
 			return nil, nil, fmt.Errorf("vocabulary: %w", err)
 		}
 	}

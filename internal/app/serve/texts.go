@@ -60,7 +60,7 @@ func (m *Model) parseTexts(f form, body []byte, l limits) (*request, error) {
 	if d, ok := m.Renderer.(predict.Divider); ok {
 		return r, t.divide(r, d, pairs, l)
 	}
-	for i, e := range t.Tokenizer.EncodeBatch(pairs, t.MaxLength) {
+	for i, e := range predict.Encode(m.Renderer, t.Tokenizer, pairs, t.MaxLength) {
 		if e.Truncated && l.refuseLong {
 			return nil, badf("example %d has more than %d tokens, and this server does not cut texts", i+1, t.MaxLength)
 		}

@@ -118,7 +118,7 @@ func TestWindowsAndPlaces(t *testing.T) {
 	}
 	for most := 8; most < 40; most++ {
 		for stride := range 20 {
-			if got := Count(len(q), len(c.IDs), most, stride); got != len(Windows(tok, q, c, most, stride)) {
+			if got := Count(tok, len(q), len(c.IDs), most, stride); got != len(Windows(tok, q, c, most, stride)) {
 				t.Errorf("%d windows of %d tokens, %d of them shared; expected %d", got, most, stride, len(Windows(tok, q, c, most, stride)))
 			}
 		}

@@ -56,14 +56,16 @@ func charsAt(s string, from int, chars int32, to int) int32 {
 // Question tokenizes a question. cut reports that tokens were left out, for windows of at most maxLength
 // tokens.
 func Question(t *text.Tokenizer, question string, maxLength int) (ids []int32, cut bool) {
-	ids, more := t.AppendFirst(nil, question, min(MaxQuestion, max(1, (maxLength-3)/2)))
+	pair := t.Template().Pair
+	ids, more := t.AppendFirst(nil, question, min(MaxQuestion, max(1, (maxLength-pair.Specials())/2)))
 	return ids, more > 0
 }
 
 // Window is a question with a part of its context: [CLS] question [SEP] part [SEP].
 type Window struct {
-	IDs    []int32
-	Second int // number of ids of the part, with its [SEP]
+	IDs, Types []int32
+	// First and Last are the first and the last token of the part.
+	First, Last int
 	// Starts and Ends have the characters of each id, as in Context. Both are 0 for an id that is not of
 	// the context.
 	Starts, Ends []int32
@@ -73,34 +75,40 @@ type Window struct {
 
 // steps returns how many tokens of a context a window has room for, and by how many the next begins
 // later.
-func steps(question, maxLength, stride int) (room, step int) {
-	room = max(1, maxLength-3-question)
+func steps(t *text.Tokenizer, question, maxLength, stride int) (room, step int) {
+	pair := t.Template().Pair
+	room = max(1, maxLength-pair.Specials()-question)
 	return room, max(1, room-min(stride, room/2))
 }
 
 // Count returns the number of windows of a context, given the numbers of tokens.
-func Count(question, context, maxLength, stride int) int {
-	room, step := steps(question, maxLength, stride)
+func Count(t *text.Tokenizer, question, context, maxLength, stride int) int {
+	room, step := steps(t, question, maxLength, stride)
 	return 1 + (max(0, context-room)+step-1)/step
 }
 
 // Tokens returns the most tokens of a context that has a number of windows.
-func Tokens(question, windows, maxLength, stride int) int {
-	room, step := steps(question, maxLength, stride)
+func Tokens(t *text.Tokenizer, question, windows, maxLength, stride int) int {
+	room, step := steps(t, question, maxLength, stride)
 	return room + min(windows-1, (math.MaxInt-room)/step)*step
 }
 
 // Windows returns the windows of a context, of at most maxLength ids. Two that follow each other share
 // stride tokens of the context, or half of them if those are fewer.
 func Windows(t *text.Tokenizer, question []int32, c Context, maxLength, stride int) []Window {
-	cls, _ := t.Vocab().ID(text.Cls)
-	sep, _ := t.Vocab().ID(text.Sep)
-	room, step := steps(len(question), maxLength, stride)
+	frame := t.Template().Pair
+	before, between, after := idsOf(frame.Before), idsOf(frame.Between), idsOf(frame.After)
+	types := slices.Concat(typesOf(frame.Before), slices.Repeat([]int32{frame.TypeA}, len(question)), typesOf(frame.Between))
+	room, step := steps(t, len(question), maxLength, stride)
 	var out []Window
 	for from := 0; ; from += step {
 		to := min(from+room, len(c.IDs))
-		head := len(question) + 2
-		w := Window{IDs: slices.Concat([]int32{cls}, question, []int32{sep}, c.IDs[from:to], []int32{sep}), Second: to - from + 1}
+		head := len(types)
+		w := Window{
+			IDs:   slices.Concat(before, question, between, c.IDs[from:to], after),
+			Types: slices.Concat(types, slices.Repeat([]int32{frame.TypeB}, to-from), typesOf(frame.After)),
+			First: head, Last: head + to - from - 1,
+		}
 		w.Starts, w.Ends = make([]int32, len(w.IDs)), make([]int32, len(w.IDs))
 		w.cutFirst = from > 0 && from < to && c.Starts[from-1] == c.Starts[from]
 		w.cutLast = to < len(c.IDs) && c.Starts[to-1] == c.Starts[to]
@@ -115,11 +123,29 @@ func Windows(t *text.Tokenizer, question []int32, c Context, maxLength, stride i
 
 // Encoding returns the window as a model gets it.
 func (w Window) Encoding() text.Encoding {
-	types := make([]int32, len(w.IDs))
-	for i := len(types) - w.Second; i < len(types); i++ {
-		types[i] = 1
+	return text.Encoding{IDs: w.IDs, TypeIDs: w.Types}
+}
+
+// Second returns the number of tokens of the second segment.
+func (w Window) Second() (n int) {
+	for n < len(w.Types) && w.Types[len(w.Types)-1-n] == 1 {
+		n++
 	}
-	return text.Encoding{IDs: w.IDs, TypeIDs: types}
+	return n
+}
+
+func idsOf(specials []text.Special) (ids []int32) {
+	for _, s := range specials {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
+func typesOf(specials []text.Special) (types []int32) {
+	for _, s := range specials {
+		types = append(types, s.Type)
+	}
+	return types
 }
 
 // Place returns the first and the last token of the characters from start to end. ok is false if they

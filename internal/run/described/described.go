@@ -22,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -64,19 +65,20 @@ func Read(dir string) (*Model, error) {
 
 // tokenizer returns the tokenizer of a model that takes texts.
 func (m *Model) tokenizer() (*text.Tokenizer, error) {
-	vocab, err := text.LoadVocab(filepath.Join(m.Dir, layout.AssetsFolder, m.Vocab))
+	file, err := tokenizers.Open(filepath.Join(m.Dir, layout.AssetsFolder, m.Vocab), text.Config{Lowercase: m.Lowercase, LiteralSpecials: m.LiteralSpecials})
 	if err != nil {
 		return nil, fault.Damagedf("model %s: %w", m.Dir, err)
 	}
+	size := file.Tokenizer.Vocab().Size()
 	var sizes struct {
 		Config struct {
 			VocabSize int `json:"vocab_size"`
 		} `json:"config"`
 	}
-	if err := json.Unmarshal(m.Description.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && vocab.Size() != sizes.Config.VocabSize {
-		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens; expected %d, as in the graph; export the model again", m.Dir, vocab.Size(), sizes.Config.VocabSize)
+	if err := json.Unmarshal(m.Description.Model, &sizes); err == nil && sizes.Config.VocabSize > 0 && size != sizes.Config.VocabSize && (file.Name == tokenizers.Vocab || size > sizes.Config.VocabSize) {
+		return nil, fault.Damagedf("model %s: its vocabulary has %d tokens; expected %d, as in the graph; export the model again", m.Dir, size, sizes.Config.VocabSize)
 	}
-	return text.NewTokenizer(vocab, text.Config{Lowercase: m.Lowercase, LiteralSpecials: m.LiteralSpecials})
+	return file.Tokenizer, nil
 }
 
 // maxModelBytes is protobuf's own limit on a message.
@@ -115,7 +117,7 @@ func (m *Model) Rows() (features []convert.Feature, tokenizer *text.Tokenizer, e
 		}
 		features = append(features, made)
 	}
-	tokenizer, err = convert.TokenizerOf(features, filepath.Join(m.Dir, filepath.FromSlash(layout.VocabFile)))
+	tokenizer, err = convert.TokenizerOf(features, tokenizers.Exists(filepath.Join(m.Dir, layout.AssetsFolder)))
 	return features, tokenizer, err
 }
 

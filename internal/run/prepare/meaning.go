@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/text"
@@ -82,7 +83,11 @@ func NamesOf(manifest *convert.Manifest, features map[string]string, c *graphs.C
 	}
 	if m.takesText(c) {
 		v := manifest.Vocab // whose tokens vocab.txt has
-		of.Tokenizer = []any{v.Lowercase, v.StripAccents, v.LiteralSpecials, v.Unclean, v.JoinIdeographs, v.MaxWordChars}
+		if v.Kept() == tokenizers.JSON {
+			of.Tokenizer = []any{v.SHA256}
+		} else {
+			of.Tokenizer = []any{v.Lowercase, v.StripAccents, v.LiteralSpecials, v.Unclean, v.JoinIdeographs, v.MaxWordChars}
+		}
 	}
 	text, err := json.Marshal(of)
 	if err != nil || of.Labels == nil && of.Categories == nil && of.Tokenizer == nil {
@@ -318,11 +323,12 @@ func (f *Preflight) knownMask() {
 	if f.contract.Masking == nil || m.Vocab.File == "" {
 		return
 	}
-	vocab, err := text.LoadVocab(vfs.Join(f.records.Dir, m.Vocab.File))
+	file, err := tokenizers.Open(vfs.Join(f.records.Dir, m.Vocab.File), text.Config{})
 	if err != nil {
 		return // vocabulary reports it
 	}
-	if id := f.contract.Masking.MaskToken; int(id) < vocab.Size() && vocab.Token(id) != text.Mask {
-		f.add("data %s: token %d of the vocabulary is %q; expected %q, with which the graph masks; export with --data %[1]s", f.records.Dir, id, vocab.Token(id), text.Mask)
+	vocab, mask := file.Tokenizer.Vocab(), cmp.Or(file.Tokenizer.MaskToken(), text.Mask)
+	if id := f.contract.Masking.MaskToken; int(id) < vocab.Size() && vocab.Token(id) != mask {
+		f.add("data %s: token %d of the vocabulary is %q; expected %q, with which the graph masks; export with --data %[1]s", f.records.Dir, id, vocab.Token(id), mask)
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
-	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/loop"
@@ -277,7 +276,7 @@ func (f *Preflight) graph() {
 	if f.params.Data.WholeWords && f.contract.Masking != nil && !m.WordStarts {
 		f.add("data.whole_words is true, and data %s does not say where words start; convert it again, or leave it out", f.records.Dir)
 	}
-	if got, want := m.Vocab.Size, VocabSizeOf(f.contract); want > 0 && got != want {
+	if got, want := m.Vocab.Size, VocabSizeOf(f.contract); want > 0 && !m.Vocab.Rows(want) {
 		f.add("data %s has a vocabulary of %d tokens; expected %d, as in the graph; convert with the model's vocabulary, or export with --vocab-size %[2]d", f.records.Dir, got, want)
 	}
 	if reason := loop.KnownTask(f.contract).CheckData(m); reason != "" {
@@ -459,7 +458,7 @@ func (f *Preflight) runVocabulary(folder string, was *convert.Manifest) {
 	if m == nil || m.Vocab.File == "" || !(Meaning{m, f.params.Data.Features}).takesText(f.contract) {
 		return
 	}
-	own := filepath.Join(folder, runfolder.Vocab)
+	own := filepath.Join(folder, m.Vocab.Kept())
 	how := OtherVocab(own, vfs.Join(f.records.Dir, m.Vocab.File))
 	if !Exists(own) && was != nil && was.Vocab.SHA256 != m.Vocab.SHA256 {
 		how = "its checksum differs"

@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/loop"
@@ -114,13 +115,12 @@ func fill(r *checkpoint.LoadReport, c *graphs.Contract) (filled, all int64, part
 func vocabOf(init string) (path string, binding bool) {
 	dir := folderOf(init)
 	for _, c := range []struct{ vocab, mark string }{
-		{runfolder.Vocab, runfolder.Params},
-		{filepath.Join("assets", runfolder.Vocab), "saved_model.pb"},
-		{runfolder.Vocab, runfolder.Vocab},
+		{"", runfolder.Params},
+		{"assets", "saved_model.pb"},
+		{"", ""},
 	} {
-		path := filepath.Join(dir, c.vocab)
-		if Exists(path) && Exists(filepath.Join(dir, c.mark)) {
-			return path, c.mark != runfolder.Vocab
+		if path := tokenizers.Exists(filepath.Join(dir, c.vocab)); path != "" && Exists(filepath.Join(dir, c.mark)) {
+			return path, c.mark != ""
 		}
 	}
 	return "", false
@@ -135,7 +135,7 @@ func Exists(path string) bool {
 
 // VocabSum returns the SHA-256 of a vocabulary file in hexadecimal, as in a manifest.
 func VocabSum(path string) (string, error) {
-	content, err := vfs.ReadBounded(path, text.MaxVocabBytes)
+	content, err := vfs.ReadBounded(path, tokenizers.MaxBytes)
 	if err != nil {
 		return "", err
 	}
@@ -151,11 +151,12 @@ func OtherVocab(there, here string) string {
 		return ""
 	}
 	// Compare tokens, because line breaks and the like do not matter.
-	a, errA := text.LoadVocab(there)
-	b, errB := text.LoadVocab(here)
+	fileA, errA := tokenizers.Open(there, text.Config{})
+	fileB, errB := tokenizers.Open(here, text.Config{})
 	if errA != nil || errB != nil {
 		return ""
 	}
+	a, b := fileA.Tokenizer.Vocab(), fileB.Tokenizer.Vocab()
 	if a.Size() != b.Size() {
 		return fmt.Sprintf("%d tokens there and %d here", a.Size(), b.Size())
 	}
@@ -164,5 +165,5 @@ func OtherVocab(there, here string) string {
 			return fmt.Sprintf("token %d is %q there and %q here", id, a.Token(id), b.Token(id))
 		}
 	}
-	return ""
+	return tokenizers.Difference(fileA, fileB)
 }

@@ -12,6 +12,7 @@ const (
 	Metrics     = "metrics.jsonl"
 	Data        = "data.json"
 	Vocab       = "vocab.txt"
+	Tokenizer   = "tokenizer.json" // in place of Vocab, of data that were made with one
 	Init        = "init.txt"
 	Journal     = "processes.jsonl"
 	Trainer     = "trainer_state.json"

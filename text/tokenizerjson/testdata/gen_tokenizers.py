@@ -252,6 +252,25 @@ def bert() -> Tokenizer:
     return train(t, 500, ["[UNK]", "[MASK]"], [])
 
 
+def wordpiece() -> Tokenizer:
+    """BERT, uncased."""
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    t.normalizer = normalizers.BertNormalizer()
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece()
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=500, special_tokens=specials, show_progress=False
+    )
+    t.train_from_iterator(TEXTS, trainer)
+    t.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return t
+
+
 def charsmap() -> bytes:
     """Returns a table of normalization as SentencePiece makes it, with a few rules."""
     out = io.BytesIO()
@@ -383,6 +402,7 @@ def main() -> None:
         albert,
         xlmr,
         unigram_bytes,
+        wordpiece,
     ):
         t, name = make(), make.__name__
         t.save(os.path.join(to, name + ".json"), pretty=False)
