@@ -76,8 +76,9 @@ type Vocab struct {
 	Unclean         bool   `json:"unclean,omitempty"`
 	JoinIdeographs  bool   `json:"join_ideographs,omitempty"`
 	MaxWordChars    int    `json:"max_word_chars,omitempty"`
-	// Special are the special tokens of a tokenizer.json.
+	// Special are the special tokens of a tokenizer.json, and Mask is how a hidden one is written.
 	Special text.Roles `json:"special,omitzero"`
+	Mask    string     `json:"mask_token,omitempty"`
 }
 
 // Split describes the records of one split.

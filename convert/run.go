@@ -250,7 +250,7 @@ func (c *conversion) readVocab() error {
 	} else if err := c.cfg.checkTokenizer(c.tokenizer, c.vocab.Path); err != nil {
 		return err
 	} else {
-		c.manifest.Vocab.Special = c.tokenizer.Roles()
+		c.manifest.Vocab.Special, c.manifest.Vocab.Mask = c.tokenizer.Roles(), c.tokenizer.MaskToken()
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -274,7 +276,11 @@ func toAsk(c *graphs.Contract, m *convert.Manifest) string {
 	case !prepare.TakesTokens(c):
 		return "--file FILE"
 	case c.Task == task.MaskedLM:
-		return `--text "... [MASK] ..."`
+		mask := text.Mask
+		if m != nil {
+			mask = cmp.Or(m.Vocab.Mask, mask)
+		}
+		return fmt.Sprintf(`--text "... %s ..."`, mask)
 	case c.Task == task.QuestionAnswering, m != nil && m.Pairs():
 		return `--text "..." --text-pair "..."`
 	}

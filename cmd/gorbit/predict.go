@@ -92,7 +92,7 @@ func (a *question) add(f *pflag.FlagSet) {
 	addTokenizer(f, &a.vocab, "(default: the run's)")
 	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
-	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each [MASK]")
+	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each hidden one, such as [MASK]")
 	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
 	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding", "skip-bad-rows")
 	help.Group(f, "The vocabulary", "tokenizer", "vocab", "lowercase")

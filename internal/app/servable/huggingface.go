@@ -78,21 +78,11 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	} else if config["problem_type"] == "regression" {
 		config["label2id"], config["id2label"] = map[string]int{"LABEL_0": 0}, map[string]string{"0": "LABEL_0"}
 	}
-	if vocab.Name != tokenizers.Vocab {
-		return fault.Usagef("the model has a %s, which this program does not export in Hugging Face's form yet; expected a vocab.txt, or the format savedmodel", tokenizers.JSON)
-	}
-	special := map[string]string{"cls_token": "[CLS]", "mask_token": "[MASK]", "pad_token": "[PAD]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
-	tokenizer := map[string]any{
-		"tokenizer_class": "BertTokenizer", "do_lower_case": o.Lowercase, "strip_accents": nil, "tokenize_chinese_chars": true,
-		"model_max_length": o.MaxLength, "clean_up_tokenization_spaces": true,
-	}
-	for name, token := range special {
-		tokenizer[name] = token
-	}
+	tokenizer, special := o.huggingFaceTokenizer(vocab)
 	if types, ok := form.Config["type_vocab_size"].(float64); !ok || types < 2 {
 		tokenizer["model_input_names"] = []string{"input_ids", "attention_mask"}
 	}
-	if err := checkPadding(form, vocab, o.Vocab); err != nil {
+	if err := checkPadding(form, vocab); err != nil {
 		return err
 	}
 	for _, f := range []struct {
@@ -119,15 +109,38 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	return vfs.SyncDir(dir)
 }
 
+// huggingFaceTokenizer returns the settings of the tokenizer, and its special tokens.
+func (o Options) huggingFaceTokenizer(file *tokenizers.File) (settings map[string]any, special map[string]string) {
+	settings = map[string]any{"model_max_length": o.MaxLength}
+	if file.Name == tokenizers.Vocab {
+		special = map[string]string{"cls_token": "[CLS]", "mask_token": "[MASK]", "pad_token": "[PAD]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+		maps.Copy(settings, map[string]any{"tokenizer_class": "BertTokenizer", "do_lower_case": o.Lowercase, "strip_accents": nil,
+			"tokenize_chinese_chars": true, "clean_up_tokenization_spaces": true})
+	} else {
+		special = map[string]string{}
+		r := file.Tokenizer.Roles()
+		for name, id := range map[string]int32{"cls_token": r.Cls, "mask_token": r.Mask, "pad_token": r.Pad, "sep_token": r.Sep, "unk_token": r.Unk} {
+			if id >= 0 {
+				special[name] = file.Tokenizer.Vocab().Token(id)
+			}
+		}
+		settings["tokenizer_class"], settings["clean_up_tokenization_spaces"] = "PreTrainedTokenizerFast", false
+	}
+	for name, token := range special {
+		settings[name] = token
+	}
+	return settings, special
+}
+
 // checkPadding refuses a vocabulary with a word where transformers counts positions and passes over the
 // number of the padding token.
-func checkPadding(form *graphs.HuggingFace, vocab []byte, path string) error {
+func checkPadding(form *graphs.HuggingFace, file *tokenizers.File) error {
 	pad, ok := form.Config["pad_token_id"].(float64)
-	lines := strings.Split(string(vocab), "\n")
-	if !ok || pad == 0 || int(pad) >= len(lines) {
+	vocab, path := file.Tokenizer.Vocab(), file.Path
+	if !ok || pad == 0 || int(pad) >= vocab.Size() {
 		return nil
 	}
-	if token := strings.TrimSuffix(lines[int(pad)], "\r"); token != "[PAD]" && token != "<pad>" {
+	if token := vocab.Token(int32(pad)); token != "[PAD]" && token != "<pad>" && int32(pad) != file.Tokenizer.Roles().Pad {
 		return fault.Usagef("export: token %v of the vocabulary %s is %q, and Hugging Face takes it for padding, as the model's pad_token_id; expected a vocabulary with the padding token there", pad, path, token)
 	}
 	return nil
