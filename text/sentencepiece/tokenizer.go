@@ -97,6 +97,9 @@ func (a algorithm) AppendTokens(dst []text.Token, s string, most int) (tokens []
 	return dst, max(0, len(all)-most)
 }
 
+// AppendWord implements text.Algorithm. Models put a space before a text themselves.
+func (a algorithm) AppendWord(dst []int32, word string) []int32 { return a.m.AppendIDs(dst, word) }
+
 // Continues implements text.Algorithm.
 func (a algorithm) Continues(token string) bool {
 	return !a.m.proto.spaceAfter && !strings.HasPrefix(token, space)

@@ -117,6 +117,9 @@ func Parse(content []byte, path string, cfg text.Config) (*text.Tokenizer, error
 	if NameOf(content) == JSON {
 		return tokenizerjson.Parse(content, path)
 	}
+	if strings.HasSuffix(path, ".model") {
+		return nil, fault.Usagef("tokenizer %s is a model of SentencePiece, which data and runs do not take yet; expected its tokenizer.json, which Hugging Face's transformers makes of it", path)
+	}
 	if strings.HasSuffix(path, ".json") {
 		return nil, fault.Usagef("tokenizer %s is not a tokenizer.json: it has no \"model\"", path)
 	}
