@@ -199,10 +199,10 @@ class Classification(encoded.EncoderTask):
         """
         labels, weights = features["labels"], features["example_weights"]
         target = self._one_hot(labels) * (1 - smoothing) + smoothing / self._num_labels
-        losses = -tf.reduce_sum(target * tf.nn.log_softmax(logits), -1)
+        losses = -ops.row_sums(target * tf.nn.log_softmax(logits))
         known = (labels >= 0) & (labels < self._num_labels)
         losses = tf.where(known, losses, float("nan"))
-        correct = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+        correct = ops.same(tf.argmax(logits, -1), labels)
         return {
             "loss_sum": tf.reduce_sum(tf.math.multiply_no_nan(losses, weights)),
             "weight_sum": tf.reduce_sum(weights),

@@ -165,7 +165,7 @@ class MaskedLM(encoded.EncoderTask):
         known = tf.clip_by_value(labels, 0, last)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(known, logits)
         losses = tf.where(tf.equal(known, labels), losses, float("nan"))
-        right = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+        right = ops.same(tf.argmax(logits, -1), labels)
         return {
             "loss_sum": encoded.weighted(losses, weights),
             "weight_sum": tf.reduce_sum(weights),

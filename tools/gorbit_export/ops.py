@@ -80,15 +80,19 @@ class Random:
         offset = tf.stack([tf.constant(0, tf.uint64), tf.cast(number, tf.uint64)])
         return Random(self.key, self.counter + offset)
 
-    def bits16(self, shape: Tensor) -> Tensor:
+    def bits16(self, like: Tensor) -> Tensor:
         """Draws uniform 16-bit numbers. A 128-bit block of Philox holds eight of them.
 
         Number n is half n % 2 (the low one first) of the stream's 32-bit word n // 2.
 
+        Args:
+            like: a tensor of the wanted shape.
+
         Returns:
-            int16 of the given shape; all values from -32768 to 32767 are equally likely.
+            int16; all values from -32768 to 32767 are equally likely.
         """
-        count = tf.reduce_prod(shape)
+        # Not the product of the shape: a GPU would compute it, and the host wait for it.
+        count = tf.size(like)
         words = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=tf.reshape((count + 1) // 2, [1]),
             key=self.key,
@@ -96,8 +100,10 @@ class Random:
             alg=_PHILOX,
             dtype=tf.int32,
         )
-        halves = tf.reshape(tf.bitcast(words, tf.int16), [-1])
-        return tf.reshape(halves[:count], shape)
+        halves = tf.bitcast(words, tf.int16)
+        if all(size is None or size % 2 for size in like.shape):  # the count may be odd
+            halves = tf.reshape(halves, [-1])[:count]
+        return tf.reshape(halves, tf.shape(like))
 
 
 def _dropped(rate: Tensor) -> Tensor:
@@ -110,10 +116,11 @@ def _factor(rate: Tensor) -> Tensor:
     return 65536.0 / (65536.0 - _dropped(rate))
 
 
-def _keep(shape: Tensor, rate: Tensor, random: Random) -> Tensor:
-    """Draws which elements dropout keeps, bool of the given shape."""
-    threshold = tf.cast(tf.cast(_dropped(rate), tf.int32) - 32768, tf.int16)
-    return random.bits16(shape) >= threshold
+def _keep(like: Tensor, rate: Tensor, random: Random) -> Tensor:
+    """Draws which elements dropout keeps, bool of the shape of `like`."""
+    # The difference in float32: GPUs leave arithmetic of int32 to the host.
+    threshold = tf.cast(_dropped(rate) - 32768.0, tf.int16)
+    return random.bits16(like) >= threshold
 
 
 def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
@@ -127,7 +134,7 @@ def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
         rate: float32 scalar in [0, 1).
         random: the site's stream.
     """
-    keep, scale = _keep(tf.shape(x), rate, random), _factor(rate)
+    keep, scale = _keep(x, rate, random), _factor(rate)
 
     @tf.custom_gradient
     def apply(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -205,7 +212,7 @@ def _residual_norm_dropout(
     key: Tensor,
     counter: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    keep = _keep(tf.shape(x), rate, Random(key, counter))
+    keep = _keep(x, rate, Random(key, counter))
     kept = x * (tf.cast(keep, x.dtype) * _factor(rate))
     normalized, reciprocal = _normalize(residual + kept, epsilon)
     return normalized * scale + offset, normalized, reciprocal, keep
@@ -375,7 +382,9 @@ def _score_scale(width: int, heads: Tensor) -> Tensor:
 
 def _attention_weights(query: Tensor, key: Tensor, sequence_ids: Tensor) -> Tensor:
     """Returns the softmax of the scores, float32 [R, heads, S, S]."""
-    same = tf.equal(sequence_ids[:, :, None], sequence_ids[:, None, :])
+    # In int64, because GPUs leave comparisons of int32 to the host.
+    ids = tf.cast(sequence_ids, tf.int64)
+    same = tf.equal(ids[:, :, None], ids[:, None, :])
     # Finite, so that a softmax over nothing but padding is not NaN.
     bias = tf.where(same, 0.0, -1e9)[:, None, :, :]
     return tf.nn.softmax(_wide(tf.matmul(query, key, transpose_b=True)) + bias)
@@ -404,7 +413,7 @@ def _attention_dropout(
 ) -> tuple[Tensor, ...]:
     query, key, value = _split_heads(qkv, sequence_ids, heads)
     weights = cast(_attention_weights(query, key, sequence_ids), qkv.dtype)
-    keep = _keep(tf.shape(weights), rate, Random(random_key, random_counter))
+    keep = _keep(weights, rate, Random(random_key, random_counter))
     dropped = weights * tf.cast(keep, weights.dtype)
     # The dropout factor is applied to the values, which are fewer than the weights.
     value = _scaled(value, _factor(rate))
@@ -485,8 +494,22 @@ def attention(
     return apply(qkv, bias)
 
 
+def same(x: Tensor, y: Tensor) -> Tensor:
+    """Compares integers, and returns float32, 1 where they are the same."""
+    # In int64, because GPUs leave comparisons of int32 to the host.
+    return tf.cast(tf.equal(cast(x, tf.int64), cast(y, tf.int64)), tf.float32)
+
+
+def row_sums(x: Tensor) -> Tensor:
+    """Sums over the last axis."""
+    # Without keepdims a GPU computes a shape for the gradient, and the host waits for it.
+    return tf.squeeze(tf.reduce_sum(x, -1, keepdims=True), -1)
+
+
 def embedding(table: Tensor, ids: Tensor) -> Tensor:
-    """Looks up rows of a table. The gradient is dense and summed in a fixed order.
+    """Looks up rows of a table. The gradient is dense.
+
+    CPUs sum it in a fixed order. GPUs add in any order, so that last bits differ between runs.
 
     Args:
         table: float [V, H].

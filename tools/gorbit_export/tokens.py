@@ -153,10 +153,10 @@ class Tokens(encoded.EncoderTask):
         labels = tf.reshape(features["labels"], [-1])
         weights = self._weights(features)
         target = tf.one_hot(labels, self._num_labels)
-        losses = -tf.reduce_sum(target * tf.nn.log_softmax(logits), -1)
+        losses = -ops.row_sums(target * tf.nn.log_softmax(logits))
         known = (labels >= 0) & (labels < self._num_labels)
         losses = tf.where(known, losses, float("nan"))
-        right = tf.cast(tf.equal(tf.argmax(logits, -1, tf.int32), labels), tf.float32)
+        right = ops.same(tf.argmax(logits, -1), labels)
         return {
             "loss_sum": encoded.weighted(losses, weights),
             "weight_sum": tf.reduce_sum(weights),

@@ -163,7 +163,7 @@ def test_dropout_rate_scale_and_gradient(rate):
 
 def test_sites_draw_different_numbers():
     random = ops.Random.from_seed(tf.constant([3, 4], tf.int64))
-    draws = [random.site(i).bits16(tf.constant([4096])).numpy() for i in (0, 1, 2, bert.HEAD_SITE)]
+    draws = [random.site(i).bits16(tf.zeros([4096])).numpy() for i in (0, 1, 2, bert.HEAD_SITE)]
     for i, a in enumerate(draws):
         for b in draws[:i]:
             assert np.mean(a == b) < 0.01
@@ -344,7 +344,7 @@ def test_random_numbers_are_the_documented_ones(seed, site):
         words += philox((mixed[0], mixed[1]), [block, 0, high & mask, high >> 32])
     want = np.array(words, np.uint32).view(np.int16)[:21]
     stream = ops.Random.from_seed(tf.constant(seed, tf.int64)).site(site)
-    np.testing.assert_array_equal(stream.bits16(tf.constant([3, 7])), want.reshape(3, 7))
+    np.testing.assert_array_equal(stream.bits16(tf.zeros([3, 7])), want.reshape(3, 7))
 
 
 @pytest.mark.parametrize("rate", [1.0, 1.5, -0.5])
