@@ -87,6 +87,9 @@ func patternOf(raw json.RawMessage) (finder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pattern: %w", err)
 	}
+	if re.MatchString("") {
+		return nil, fmt.Errorf("the regular expression %q matches nothing at all, too; expected one that needs a character", *in.Regex)
+	}
 	return func(s string, at int) (int, int) {
 		m := re.FindStringIndex(s[at:])
 		if m == nil {
