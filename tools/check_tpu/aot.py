@@ -39,13 +39,14 @@ MEMORY = ("argument", "output", "alias", "temp", "generated_code")
 def main(path: str, topology: str, kept: str = "") -> None:
     """Compiles the HloModuleProto of a file for the cores of a topology, a replica on each.
 
-    What was compiled before is read from the folder `kept`. The program's text is what identifies
-    it: the bytes of equal messages differ.
+    What was compiled before is read from the folder `kept`. The program's text, and that of this
+    script, is what identifies it: the bytes of equal messages differ.
     """
     computation = xc.XlaComputation(pathlib.Path(path).read_bytes())
     text = xc._xla.mlir.xla_computation_to_mlir_module(computation)
     text = text.encode() if isinstance(text, str) else text
-    key = hashlib.sha256("\n".join(compiler(topology)).encode() + text).hexdigest()
+    script = pathlib.Path(__file__).read_text(encoding="utf-8")
+    key = hashlib.sha256("\n".join([*compiler(topology), script]).encode() + text).hexdigest()
     memo = pathlib.Path(kept or os.devnull) / f"{key}.json"
     if memo.exists():
         print(memo.read_text(encoding="utf-8"))
@@ -94,15 +95,19 @@ def compiled(computation: xc.XlaComputation, text: bytes, topology: str) -> dict
     options.num_replicas, options.num_partitions = len(devices), 1
     options.device_assignment = xc.DeviceAssignment.create(np.array([[d.id] for d in devices]))
     out: dict[str, Any] = {"arguments": len(computation.program_shape().parameter_shapes())}
+    made = None
     start = time.process_time()  # the compiler is in this process; the machine may be busy
     try:
         made = devices[0].client.compile(text, xc.DeviceList(tuple(devices)), options)
     except Exception as err:  # the compiler's refusal, in whatever class of the binding
         out["refused"] = str(err)
-    else:
+    out["seconds"] = time.process_time() - start
+    if made:
         stats = made.get_compiled_memory_stats()
         out.update({name: getattr(stats, f"{name}_size_in_bytes") for name in MEMORY})
-    out["seconds"] = time.process_time() - start
+        if not gpu:
+            texts = (module.to_string() for module in made.hlo_modules())
+            out["scatters"] = sum(text.count(" scatter(") for text in texts)
     if gpu:
         for path in pathlib.Path(dumped.name).glob("*after_optimizations.txt"):
             out["kernels"] = launched.kernels(path.read_text(encoding="utf-8"))

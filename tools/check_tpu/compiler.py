@@ -96,6 +96,7 @@ class Compiled:
         alias: bytes of the results that take the place of arguments.
         temp: bytes in addition to arguments and results.
         generated_code: bytes of the program itself.
+        scatters: operations of that kind that the compiler left, which add up gradients of rows.
         seconds: of processor time that the compilation took, when it was made.
         kernels: that a GPU's program starts.
     """
@@ -106,6 +107,7 @@ class Compiled:
     alias: int = 0
     temp: int = 0
     generated_code: int = 0
+    scatters: int = 0
     seconds: float = 0.0
     kernels: int = 0
 
@@ -265,15 +267,15 @@ def header(args: argparse.Namespace) -> list[str]:
 def table(results: dict[tuple[Program, str], Compiled]) -> list[str]:
     """The sizes of all programs, as Markdown."""
     lines = [
-        "| program | for | arguments | aliased | temporary | code | processor |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| program | for | arguments | aliased | temporary | code | scatters | processor |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for (program, topology), r in results.items():
         what = (
-            f"refused: {sentence(r.refused)} | | | |"
+            f"refused: {sentence(r.refused)} | | | | |"
             if r.refused
             else f"{size(r.argument)} | {size(r.alias)} | {size(r.temp)} "
-            f"| {size(r.generated_code)} | {r.seconds:.0f} s"
+            f"| {size(r.generated_code)} | {r.scatters} | {r.seconds:.0f} s"
         )
         lines.append(f"| {program.title} | {topology.split(':')[0]} | {what} |")
     return lines

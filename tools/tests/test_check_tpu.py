@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, types_pb2
 
-from check_tpu import common, compiler, kernels, lower, passes, registered, values, worker
+from check_tpu import common, compare, compiler, kernels, lower, passes, registered, values, worker
 
 TASK = "/job:worker/replica:0/task:0/device:"
 
@@ -277,6 +277,15 @@ def test_what_adam_makes_of_variables_is_what_tensorflow_does():
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_how_far_results_are_apart():
+    want = np.float32([4, -2])
+    assert compare.apart(want, want) == 0
+    assert compare.apart(np.float32([4, -1]), want) == 0.25
+    assert compare.apart(np.float32([4, np.nan]), want) == float("inf")
+    with pytest.raises(common.CheckError, match="expected float32"):
+        compare.apart(want.astype(np.float64), want)
+
+
 def test_the_arguments_of_a_compilation():
     argument = b"\x08\x01\x12\x04\x12\x02\x08\x20\x18\x01"  # float32 [32], kind 1
     scalar = b"\x08\x09\x12\x00"  # int64 []
@@ -313,7 +322,9 @@ def test_a_start_that_does_not_fit_is_an_error():
 def test_the_table_says_what_was_refused():
     step = compiler.Program("tiny", "bf16", "train", 32)
     text = '{"arguments": 3, "argument": 17600000, "output": 5, "alias": 4, "temp": 2000000000'
-    good = compiler.Compiled.parse(text + ', "generated_code": 7000000, "seconds": 12.3}')
+    good = compiler.Compiled.parse(
+        text + ', "generated_code": 7000000, "scatters": 3, "seconds": 12.3}'
+    )
     assert good.total == 17600000 + 5 - 4 + 2000000000
     hbm = compiler.Compiled(refused="RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Us")
     assert hbm.too_large
@@ -323,6 +334,6 @@ def test_the_table_says_what_was_refused():
     bad = compiler.Compiled(refused="UNIMPLEMENTED: no sort |\n of strings")
     rows = compiler.table({(step, "v5e:2x4"): good, (step, "v6e:2x4"): bad})[2:]
     assert rows == [
-        "| tiny train, bf16 | v5e | 17.6 MB | 0.0 MB | 2.00 GB | 7.0 MB | 12 s |",
-        "| tiny train, bf16 | v6e | refused: UNIMPLEMENTED: no sort / of strings | | | | |",
+        "| tiny train, bf16 | v5e | 17.6 MB | 0.0 MB | 2.00 GB | 7.0 MB | 3 | 12 s |",
+        "| tiny train, bf16 | v6e | refused: UNIMPLEMENTED: no sort / of strings | | | | | |",
     ]
