@@ -52,6 +52,12 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// Local reports whether the name, or the environment's, is that of a TPU of this machine.
+func (c Config) Local() bool {
+	t, err := targetOf(c)
+	return err == nil && t.kind == kindLocal
+}
+
 // nodeName matches the node names of the Cloud TPU API. projectName also matches old names with a
 // domain.
 var (

@@ -109,7 +109,7 @@ func inspectTensorFlow(machine doctor.Machine) []doctor.Finding {
 		findings = append(findings, f)
 	}
 	if hasTPU {
-		findings = append(findings, doctor.Finding{Check: "TPU", Level: doctor.OK, Text: "this machine has one", Do: "to train on it: gorbit worker --tpu in one terminal, gorbit train --tpu local in another"})
+		findings = append(findings, doctor.Finding{Check: "TPU", Level: doctor.OK, Text: "this machine has one", Do: "to train on it: gorbit train --tpu local"})
 	}
 	return findings
 }

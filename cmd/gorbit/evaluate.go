@@ -78,7 +78,7 @@ func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.R
 	}
 	// Errors in the params are ignored here because OpenRun reports them.
 	if p, err := params.Read(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
-		if err := useOneDNN(p.Runtime.OneDNN); err != nil {
+		if err := setProcess(p); err != nil {
 			return nil, 0, err
 		}
 	}

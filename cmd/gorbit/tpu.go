@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 	"github.com/gorbit-ml/gorbit/tpu"
 )
 
@@ -81,6 +82,11 @@ and shuts it down again. That ends whatever runs on the TPU.`,
 		out := description(found)
 		if topology {
 			start.Log = env.Log
+			if found.Local {
+				if err := tfprocess.TPU(); err != nil {
+					return err
+				}
+			}
 			if out.Topology, err = topologyOf(cmd.Context(), found, start); err != nil {
 				return err
 			}

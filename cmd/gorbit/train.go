@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/strategy"
@@ -78,7 +79,7 @@ code 75.`,
 		if !*overwrite {
 			kept = p.Keep(vfs.Join(train.Origin(run, *resumeFrom), runfolder.Params))
 		}
-		if err := useOneDNN(p.Runtime.OneDNN); err != nil {
+		if err := setProcess(p); err != nil {
 			return err
 		}
 		env, err := g.env(cmd.OutOrStdout())
@@ -121,9 +122,15 @@ func emptyTPU(other string) error {
 	return usagef("--tpu is empty; expected a node's name, grpc://HOST:PORT or local; for the name in the environment, use %s", other)
 }
 
-// useOneDNN turns oneDNN on or off. TensorFlow reads the setting when its library is loaded, so
-// the program starts itself again if it runs with the other one.
-func useOneDNN(setting string) error {
+// setProcess sets what TensorFlow reads when its library is loaded: whether it takes the TPU of this
+// machine, and oneDNN. The program starts itself again if it runs with the other setting of oneDNN.
+func setProcess(p params.Params) error {
+	if s := p.Strategy; s.Kind() == devices.TPU && s.TPUConfig(nil).Local() {
+		if err := tfprocess.TPU(); err != nil {
+			return err
+		}
+	}
+	setting := p.Runtime.OneDNN
 	if setting != "on" && setting != "off" {
 		return nil // Validate reports it
 	}

@@ -9,17 +9,20 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
+	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/exec/tfserver"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/tpu"
@@ -239,12 +242,46 @@ func (s tpuServer) config() (tfserver.Config, error) {
 	return c, nil
 }
 
+// setTPU sets what TensorFlow's library for TPUs reads when it is loaded. What the user has set stays.
+func setTPU(ctx context.Context) error {
+	if err := tfprocess.TPU(); err != nil {
+		return err
+	}
+	host, err := tpu.ThisHost(ctx, os.Getenv)
+	switch {
+	case errors.Is(err, fault.Usage), err != nil && ctx.Err() != nil:
+		return fmt.Errorf("worker: %w", err)
+	case err != nil:
+		fmt.Fprintf(stderr, "gorbit: the variables of a TPU VM, such as TPU_MESH_CONTROLLER_ADDRESS, are left as they are: %v; a TPU of several hosts needs them\n", err)
+	}
+	if host.PJRT() {
+		fmt.Fprintf(stderr, "gorbit: the TPU is a %s, for which TensorFlow is documented with PJRT only, and this server does not load that: expect it to find no cores; docs/guide/tpu.md says what is known\n", host.Kind)
+	}
+	for name, value := range host.Variables {
+		if _, set := os.LookupEnv(name); set {
+			continue
+		}
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // serve runs the server until ctx ends. TensorFlow's server cannot be stopped: it ends with the
 // process.
 func (s tpuServer) serve(ctx context.Context, out io.Writer) error {
 	c, err := s.config()
 	if err != nil {
 		return err
+	}
+	if err := setTPU(ctx); err != nil {
+		return err
+	}
+	if free, err := net.Listen("tcp", s.listen); err != nil {
+		return fmt.Errorf("worker: %w; if a server for TPUs listens there already, as on images with -pod in their names, use that one, or stop it with sudo systemctl stop tpu-runtime", err)
+	} else if err := free.Close(); err != nil {
+		return fmt.Errorf("worker: %w", err)
 	}
 	server, err := tfserver.Start(c)
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -33,6 +34,23 @@ func TestWorkerTakesGPUs(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "gorbit: GPU GPU-1 has compute capability 12.0") || !strings.Contains(string(out), "CUDA_VISIBLE_DEVICES") {
 		t.Errorf("a GPU without kernels: %v\n%s", err, out)
+	}
+}
+
+// TestTPUWorkerWhosePortIsTaken starts a TPU's server at a port at which another listens.
+func TestTPUWorkerWhosePortIsTaken(t *testing.T) {
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	cmd := testkit.Command(t, "gorbit", "worker", "--tpu", "--listen", other.Addr().String())
+	cmd.Env = append(os.Environ(), "GCE_METADATA_HOST=127.0.0.1:1")
+	out, err := cmd.CombinedOutput()
+	for _, want := range []string{"TPU_MESH_CONTROLLER_ADDRESS, are left as they are", "address already in use; if a server for TPUs listens there already"} {
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v, want %s:\n%s", err, want, out)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ static const struct {
 	{"TF_ENABLE_ONEDNN_OPTS", "1"},
 	/* A session with workers first connects to an address of this machine. */
 	{"no_grpc_proxy", "127.0.0.1"},
+	/* One process at a time has the chips of a TPU VM: see TPU in tpu.go. */
+	{"TPU_LOAD_LIBRARY", "0"},
 };
 
 /* Replaces the C library's getenv in all libraries of the program. */

@@ -27,6 +27,9 @@
 // depends on the processor, and so would the last digits of a run's results. OneDNN changes the
 // setting from the program.
 //
+// TensorFlow's library for TPUs takes the chips of the machine when it is loaded. Only a process that
+// calls TPU before does so, so that a client does not keep the chips from the server.
+//
 // The C library's malloc returns large freed blocks to the system, and a training step then gets
 // them back page by page. The package makes malloc keep them, which makes steps some 4 % faster,
 // unless the environment configures malloc with MALLOC_TRIM_THRESHOLD_ or similar variables or
