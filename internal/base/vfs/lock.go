@@ -27,11 +27,18 @@ func (h LockHolder) String() string {
 	return fmt.Sprintf("process %d on %s since %s", h.PID, h.Host, h.Since.Format(time.DateTime))
 }
 
+// A lock that this process has given up is still held while a child that was started meanwhile has the
+// process's files, until it runs its own program.
+const (
+	ownTries = 20
+	ownPause = 10 * time.Millisecond
+)
+
 // Lock locks a file of this machine for this process, and makes it if necessary. The lock belongs to
 // the operating system, so it ends with the process in any case; unlock releases it earlier. If another
 // process has locked the file, Lock does not wait but returns that.
 func Lock(path string) (unlock func() error, other *LockHolder, err error) {
-	for {
+	for tries := 1; ; tries++ {
 		file, err := OS{}.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 		if err != nil {
 			return nil, nil, err
@@ -39,7 +46,13 @@ func Lock(path string) (unlock func() error, other *LockHolder, err error) {
 		lock := file.(*os.File)
 		err = flock(lock, unix.LOCK_EX|unix.LOCK_NB)
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, holderIn(path), lock.Close()
+			h := holderIn(path)
+			if h.PID == os.Getpid() && tries < ownTries {
+				lock.Close()
+				time.Sleep(ownPause)
+				continue
+			}
+			return nil, h, lock.Close()
 		}
 		now, statErr := os.Lstat(path)
 		if info, infoErr := lock.Stat(); err == nil && (statErr != nil || infoErr != nil || !os.SameFile(now, info)) {
