@@ -1,26 +1,13 @@
 package text
 
-import "slices"
+import (
+	"iter"
+	"slices"
 
-// span is a range of code points, including both ends.
-type span struct{ lo, hi rune }
+	"golang.org/x/text/unicode/norm"
 
-// lowerRun says that adding delta lowers every stride-th code point from lo to hi.
-type lowerRun struct {
-	lo, hi rune
-	stride rune
-	delta  rune
-}
-
-// combiningRun is the canonical combining class of a range of code points.
-type combiningRun struct {
-	lo, hi rune
-	class  uint8
-}
-
-// dottedI is the only code point whose lower case is two code points: i and a
-// combining dot.
-const dottedI = 'İ'
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
+)
 
 // entry says what a code point of the text becomes: a kind in the high bits, and for
 // some kinds a code point or an index in the low bits.
@@ -74,40 +61,32 @@ func (c *classes) lookup(r rune) entry {
 // painted last, because it overrides the other steps.
 func newClasses(cfg Config) *classes {
 	c := &classes{uniform: map[entry]uint16{}}
-	c.paint(span{0, lastPoint}, kindSelf)
-	for _, s := range punctuation {
-		c.paint(s, kindAlone)
-	}
-	for _, s := range whitespace {
-		c.paint(s, kindSpace)
-	}
+	c.paint(0, lastPoint, kindSelf)
+	c.paintAll(chars.Punctuation, kindAlone)
+	c.paintAll(chars.Space, kindSpace)
 	if !cfg.JoinIdeographs {
-		for _, s := range ideographs {
-			c.paint(s, kindAlone)
-		}
+		c.paintAll(chars.Ideograph, kindAlone)
 	}
-	apart := func(r rune) bool { return !cfg.JoinIdeographs && contains(ideographs, r) }
+	apart := func(r rune) bool { return !cfg.JoinIdeographs && chars.Is(r, chars.Ideograph) }
 	lower := func(dst []part, r rune, class uint8) []part {
 		if !cfg.Lowercase {
 			return append(dst, final(r, class))
 		}
-		if r == dottedI {
-			return append(dst, final('i', 0), final('\u0307', 0))
+		if r == chars.DottedI {
+			return append(dst, final('i', 0), final(chars.Dot, 0))
 		}
-		return append(dst, final(lowerCase(r), class))
+		return append(dst, final(chars.Lower(r), class))
 	}
 	if cfg.Lowercase {
-		for _, run := range lowerRuns {
-			for r := run.lo; r <= run.hi; r += run.stride {
-				c.set(r, lower(nil, r, 0), apart(r))
-			}
+		for r := range chars.Uppers() {
+			c.set(r, lower(nil, r, 0), apart(r))
 		}
-		c.set(dottedI, lower(nil, dottedI, 0), false)
+		c.set(chars.DottedI, lower(nil, chars.DottedI, 0), false)
 	}
 	if cfg.stripAccents() {
 		strip := func(dst []part, r rune) []part {
-			switch class := combiningClass(r); {
-			case !contains(nonspacing, r):
+			switch class := chars.CombiningClass(r); {
+			case !chars.Is(r, chars.Nonspacing):
 				return lower(dst, r, class)
 			case class == 0:
 				return append(dst, part{kind: kindBreak})
@@ -115,57 +94,66 @@ func newClasses(cfg Config) *classes {
 				return append(dst, part{kind: kindDrop})
 			}
 		}
-		for _, run := range combining {
-			for r := run.lo; r <= run.hi; r++ {
+		for _, class := range []chars.Class{chars.Combining, chars.Nonspacing} {
+			for r := range each(class) {
 				c.set(r, strip(nil, r), apart(r))
 			}
 		}
-		for _, s := range nonspacing {
-			for r := s.lo; r <= s.hi; r++ {
-				c.set(r, strip(nil, r), apart(r))
+		var whole []rune
+		for r := range each(chars.Decomposed) {
+			if whole = chars.AppendDecomposed(whole[:0], r, norm.NFD); len(whole) == 1 && whole[0] == r {
+				continue // it has one that is not canonical
 			}
-		}
-		c.paint(span{hangulFirst, hangulLast}, kindHangul)
-		var from rune = -1
-		var parts []part
-		for _, r := range decompositions {
-			switch {
-			case r == '\n':
-				c.set(from, parts, apart(from))
-				from, parts = -1, nil
-			case from < 0:
-				from = r
-			default:
-				parts = strip(parts, r)
+			var parts []part
+			for _, one := range whole {
+				parts = strip(parts, one)
 			}
+			c.set(r, parts, apart(r))
 		}
+		c.paint(chars.HangulFirst, chars.HangulLast, kindHangul)
 	}
 	if !cfg.Unclean {
-		for _, s := range removed {
-			c.paint(s, kindDrop)
-		}
-		for _, s := range blanked {
-			c.paint(s, kindSpace)
-		}
+		c.paintAll(chars.Space, kindSpace)
+		c.paintAll(chars.Removed, kindDrop)
 	}
 	return c
+}
+
+// each returns the code points of a class.
+func each(class chars.Class) iter.Seq[rune] {
+	return func(yield func(rune) bool) {
+		for lo, hi := range chars.Runs(class) {
+			for r := lo; r <= hi; r++ {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // final returns a code point after text has been decomposed and lowered.
 func final(r rune, class uint8) part {
 	switch {
-	case contains(whitespace, r):
+	case chars.Is(r, chars.Space):
 		return part{kind: kindSpace}
-	case contains(punctuation, r):
+	case chars.Is(r, chars.Punctuation):
 		return part{kind: kindAlone, r: r}
 	}
 	return part{kind: kindSelf, r: r, class: class}
 }
 
+// paintAll sets the entry of the code points of a class.
+func (c *classes) paintAll(class chars.Class, e entry) {
+	for lo, hi := range chars.Runs(class) {
+		c.paint(lo, hi, e)
+	}
+}
+
 // paint sets the entry of a range of code points.
-func (c *classes) paint(s span, e entry) {
-	for r := s.lo; r <= s.hi; {
-		if r&(pageLen-1) == 0 && r+pageLen-1 <= s.hi {
+func (c *classes) paint(lo, hi rune, e entry) {
+	for r := lo; r <= hi; {
+		if r&(pageLen-1) == 0 && r+pageLen-1 <= hi {
 			c.pages[r>>pageBits] = c.uniformPage(e)
 			r += pageLen
 			continue
@@ -220,38 +208,4 @@ func (c *classes) own(r rune) *entry {
 		at = int(page) << pageBits
 	}
 	return &c.entries[at|int(r&(pageLen-1))]
-}
-
-// contains reports whether a code point is in a sorted set of spans.
-func contains(set []span, r rune) bool {
-	_, ok := slices.BinarySearchFunc(set, r, func(s span, r rune) int { return compare(s.lo, s.hi, r) })
-	return ok
-}
-
-// combiningClass returns the canonical combining class of a code point.
-func combiningClass(r rune) uint8 {
-	i, ok := slices.BinarySearchFunc(combining, r, func(s combiningRun, r rune) int { return compare(s.lo, s.hi, r) })
-	if !ok {
-		return 0
-	}
-	return combining[i].class
-}
-
-// lowerCase returns the lower case of a code point, or the code point itself.
-func lowerCase(r rune) rune {
-	i, ok := slices.BinarySearchFunc(lowerRuns, r, func(s lowerRun, r rune) int { return compare(s.lo, s.hi, r) })
-	if !ok || (r-lowerRuns[i].lo)%lowerRuns[i].stride != 0 {
-		return r
-	}
-	return r + lowerRuns[i].delta
-}
-
-func compare(lo, hi, r rune) int {
-	switch {
-	case hi < r:
-		return -1
-	case lo > r:
-		return 1
-	}
-	return 0
 }

@@ -18,9 +18,9 @@
 //     split completely, or that has more than 100 characters, is [UNK].
 //
 // The properties of code points (removed, blank, ideograph, mark, punctuation, lower
-// case, decomposition) come from tables that testdata/gen_tables.py reads from the
-// library itself, because the library mixes several Unicode versions: its categories
-// are those of Unicode 8. So ids do not depend on the Go release.
+// case, decomposition) come from tables that were read from the library itself, in
+// package internal/data/chars, because the library mixes several Unicode versions: its
+// categories are those of Unicode 8. So ids do not depend on the Go release.
 //
 // Text is UTF-8. Each byte that is not part of a valid encoding counts as U+FFFD,
 // which cleaning removes.

@@ -148,30 +148,6 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-// The lists that binary searches go through are in order and do not overlap.
-func TestTablesSorted(t *testing.T) {
-	for name, set := range map[string][]span{
-		"removed": removed, "blanked": blanked, "ideographs": ideographs,
-		"nonspacing": nonspacing, "punctuation": punctuation, "whitespace": whitespace,
-	} {
-		for i, s := range set {
-			if s.lo > s.hi || i > 0 && s.lo <= set[i-1].hi {
-				t.Errorf("%s: span %d (%#x to %#x) is out of order", name, i, s.lo, s.hi)
-			}
-		}
-	}
-	for i, s := range lowerRuns {
-		if s.lo > s.hi || (s.hi-s.lo)%s.stride != 0 || i > 0 && s.lo <= lowerRuns[i-1].hi {
-			t.Errorf("lowerRuns: run %d (%#x to %#x) is out of order", i, s.lo, s.hi)
-		}
-	}
-	for i, s := range combining {
-		if s.lo > s.hi || s.class == 0 || i > 0 && s.lo <= combining[i-1].hi {
-			t.Errorf("combining: run %d (%#x to %#x) is out of order", i, s.lo, s.hi)
-		}
-	}
-}
-
 // A tokenizer that follows the description step by step, slowly: the fast one must
 // agree with it on any text.
 func slowIDs(t *Tokenizer, text string) []int32 {

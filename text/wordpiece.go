@@ -7,6 +7,9 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
+
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
 	"github.com/gorbit-ml/gorbit/internal/data/trie"
 )
 
@@ -91,17 +94,6 @@ const (
 	byteDrop  = 0xfc
 
 	byteCodes = 0x80 // codes start here
-)
-
-// The Hangul syllables and their parts (The Unicode Standard, section 3.12).
-const (
-	hangulFirst = 0xac00
-	hangulLast  = 0xd7a3
-	hangulLead  = 0x1100
-	hangulVowel = 0x1161
-	hangulTail  = 0x11a7
-	tailCount   = 28
-	vowelCount  = 21
 )
 
 // NewTokenizer returns a tokenizer for a WordPiece vocabulary.
@@ -292,11 +284,9 @@ func (t *wordPiece) appendWide(dst []int32, text string, i int) ([]int32, int) {
 		case kindBreak:
 			w.run = len(w.chars)
 		case kindHangul:
-			s := r - hangulFirst
-			w = w.add(t, hangulLead+s/(vowelCount*tailCount), 0)
-			w = w.add(t, hangulVowel+s%(vowelCount*tailCount)/tailCount, 0)
-			if s%tailCount != 0 {
-				w = w.add(t, hangulTail+s%tailCount, 0)
+			var jamo [3]rune
+			for _, part := range chars.AppendDecomposed(jamo[:0], r, norm.NFD) {
+				w = w.add(t, part, 0)
 			}
 		case kindParts:
 			for _, p := range t.classes.parts[e.rune()] {
@@ -339,7 +329,7 @@ func (w word) add(t *wordPiece, r rune, class uint8) word {
 	at := len(w.chars)
 	for at > w.run {
 		before, size := utf8.DecodeLastRune(w.chars[:at])
-		if combiningClass(before) <= class {
+		if chars.CombiningClass(before) <= class {
 			break
 		}
 		at -= size

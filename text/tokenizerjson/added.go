@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
 )
 
 // added finds added tokens in a text.
@@ -85,7 +87,7 @@ func (a *added) split(dst []chunk, c chunk) []chunk {
 		if t.SingleWord && (endsWithWord(s[:from]) || beginsWithWord(s[to:])) {
 			continue
 		}
-		space := func(r rune) bool { return is(r, isSpace) }
+		space := func(r rune) bool { return chars.Is(r, chars.Space) }
 		if t.LStrip {
 			from = max(len(strings.TrimRightFunc(s[:from], space)), begin)
 		}
@@ -108,10 +110,10 @@ func (a *added) split(dst []chunk, c chunk) []chunk {
 
 func endsWithWord(s string) bool {
 	r, size := utf8.DecodeLastRuneInString(s)
-	return size > 0 && is(r, isWord)
+	return size > 0 && chars.Is(r, chars.Word)
 }
 
 func beginsWithWord(s string) bool {
 	r, size := utf8.DecodeRuneInString(s)
-	return size > 0 && is(r, isWord)
+	return size > 0 && chars.Is(r, chars.Word)
 }

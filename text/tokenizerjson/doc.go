@@ -12,9 +12,9 @@
 // known is an error that names it. Truncation and padding of the file are not used: each caller has
 // lengths of its own.
 //
-// The library mixes several releases of Unicode. The classes of code points come from tables that
-// testdata/gen_tables.py reads from it (tables.go); so does which code points have a decomposition and
-// a combining class. What these are comes from golang.org/x/text, which never changes them.
+// The library mixes several releases of Unicode. The classes of code points come from tables that were
+// read from it, in package internal/data/chars; so does which code points have a decomposition and a
+// combining class. What these are comes from golang.org/x/text, which never changes them.
 //
 // Each byte of a text that is not part of valid UTF-8 counts as U+FFFD.
 package tokenizerjson

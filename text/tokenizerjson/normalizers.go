@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
 )
 
 // normalizer changes a text.
@@ -44,7 +45,7 @@ func normalizerOf(raw json.RawMessage) (normalizer, error) {
 	case "Lowercase":
 		return lowercase{}, options(raw, &struct{}{})
 	case "StripAccents":
-		return filter{func(r rune) bool { return !is(r, isMark) }}, options(raw, &struct{}{})
+		return filter{func(r rune) bool { return !chars.Is(r, chars.Mark) }}, options(raw, &struct{}{})
 	case "Nmt":
 		return nmt, options(raw, &struct{}{})
 	case "Strip":
@@ -97,27 +98,17 @@ func (n unicodeForm) apply(c *chunk) {
 type lowercase struct{}
 
 func (lowercase) apply(c *chunk) {
-	if !strings.ContainsFunc(c.s, func(r rune) bool {
-		return 'A' <= r && r <= 'Z' || r >= utf8.RuneSelf && (r == 0x130 || lowerCases()[r] != 0)
-	}) {
+	if !strings.ContainsFunc(c.s, func(r rune) bool { return r == chars.DottedI || chars.Lower(r) != r }) {
 		return
 	}
 	e := edit(c)
-	cases := lowerCases()
 	for _, r := range c.s {
-		lower := r
-		if r < utf8.RuneSelf {
-			if 'A' <= r && r <= 'Z' {
-				lower += 'a' - 'A'
-			}
-		} else if to := cases[r]; to != 0 {
-			lower = to
-		} else if r == 0x130 {
+		if r == chars.DottedI {
 			e.put('i', 0)
-			e.put(0x307, 1)
-			continue
+			e.put(chars.Dot, 1)
+		} else {
+			e.put(chars.Lower(r), 0)
 		}
-		e.put(lower, 0)
 	}
 	e.done()
 }
@@ -182,7 +173,7 @@ type strip struct {
 }
 
 func (n *strip) apply(c *chunk) {
-	space := func(r rune) bool { return is(r, isSpace) }
+	space := func(r rune) bool { return chars.Is(r, chars.Space) }
 	from, to := 0, len(c.s)
 	if n.Left {
 		from = len(c.s) - len(strings.TrimLeftFunc(c.s, space))
@@ -262,8 +253,8 @@ func newBert(raw json.RawMessage) (sequence, error) {
 	}
 	var s sequence
 	if n.Clean {
-		s = append(s, filter{func(r rune) bool { return !is(r, isRemoved) }}, mapping(func(r rune) rune {
-			if is(r, isSpace) {
+		s = append(s, filter{func(r rune) bool { return !chars.Is(r, chars.Removed) }}, mapping(func(r rune) rune {
+			if chars.Is(r, chars.Space) {
 				return ' '
 			}
 			return r
@@ -273,7 +264,7 @@ func newBert(raw json.RawMessage) (sequence, error) {
 		s = append(s, ideographs{})
 	}
 	if n.strips() {
-		s = append(s, unicodeForm{norm.NFD, norm.NFD, false}, filter{func(r rune) bool { return !is(r, isNonspacing) }})
+		s = append(s, unicodeForm{norm.NFD, norm.NFD, false}, filter{func(r rune) bool { return !chars.Is(r, chars.Nonspacing) }})
 	}
 	if n.Lowercase {
 		s = append(s, lowercase{})
@@ -301,8 +292,4 @@ func (ideographs) apply(c *chunk) {
 	e.done()
 }
 
-func ideograph(r rune) bool {
-	return 0x4e00 <= r && r <= 0x9fff || 0x3400 <= r && r <= 0x4dbf || 0x20000 <= r && r <= 0x2a6df ||
-		0x2a700 <= r && r <= 0x2b73f || 0x2b740 <= r && r <= 0x2b81f || 0x2b920 <= r && r <= 0x2ceaf ||
-		0xf900 <= r && r <= 0xfaff || 0x2f800 <= r && r <= 0x2fa1f
-}
+func ideograph(r rune) bool { return chars.Is(r, chars.Ideograph) }

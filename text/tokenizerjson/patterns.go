@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
 )
 
 // finder returns the next match of a pattern in s from byte at on, and -1 if there is none.
@@ -29,10 +31,10 @@ func find(scan scanner) finder {
 }
 
 // byClass finds single characters of a class.
-func byClass(c class) finder {
+func byClass(c chars.Class) finder {
 	return func(s string, at int) (int, int) {
 		for i, r := range s[at:] {
-			if is(r, c) {
+			if chars.Is(r, c) {
 				return at + i, at + i + utf8.RuneLen(r)
 			}
 		}
@@ -100,36 +102,36 @@ func patternOf(raw json.RawMessage) (finder, error) {
 }
 
 // kinds has the class of each ASCII character, and wide for the bytes of others.
-var kinds = func() (out [256]class) {
+var kinds = func() (out [256]chars.Class) {
 	for c := range out {
 		switch {
 		case c >= utf8.RuneSelf:
 			out[c] = wide
 		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z':
-			out[c] = isLetter
+			out[c] = chars.Letter
 		case '0' <= c && c <= '9':
-			out[c] = isNumber
+			out[c] = chars.Number
 		case c == ' ' || '\t' <= c && c <= '\r':
-			out[c] = isSpace
+			out[c] = chars.Space
 		}
 	}
 	return out
 }()
 
 // wide is the class of bytes that are not ASCII.
-const wide class = 1 << 15
+const wide chars.Class = 1 << 15
 
-// kindAt returns the class of the character at byte i, isLetter, isNumber, isSpace or 0, and its length.
-func kindAt(s string, i int) (class, int) {
+// kindAt returns the class of the character at byte i, chars.Letter, chars.Number, chars.Space or 0, and its length.
+func kindAt(s string, i int) (chars.Class, int) {
 	if k := kinds[s[i]]; k != wide {
 		return k, 1
 	}
 	r, size := utf8.DecodeRuneInString(s[i:])
-	return ucd().of(r) & (isLetter | isNumber | isSpace), size
+	return chars.Of(r) & (chars.Letter | chars.Number | chars.Space), size
 }
 
 // run returns the end of the characters from byte i on that are of a class, at most some.
-func run(s string, i int, c class, most int) int {
+func run(s string, i int, c chars.Class, most int) int {
 	for ; i < len(s) && most > 0; most-- {
 		k, size := kindAt(s, i)
 		if k != c {
@@ -146,7 +148,7 @@ func blanks(s string, i int) int {
 	end, last := i, i
 	for end < len(s) {
 		k, size := kindAt(s, end)
-		if k != isSpace {
+		if k != chars.Space {
 			if last > i {
 				return last
 			}
@@ -169,11 +171,11 @@ func gpt2(s string, i int) int {
 	at := i
 	k, size := kindAt(s, at)
 	if s[i] == ' ' && i+1 < len(s) {
-		if next, n := kindAt(s, i+1); next != isSpace {
+		if next, n := kindAt(s, i+1); next != chars.Space {
 			at, k, size = i+1, next, n
 		}
 	}
-	if k == isSpace {
+	if k == chars.Space {
 		return blanks(s, i)
 	}
 	return run(s, at+size, k, many)
@@ -216,17 +218,17 @@ func cl100k(digits int) scanner {
 		}
 		k, size := kindAt(s, i)
 		switch k {
-		case isLetter:
-			return run(s, i+size, isLetter, many)
-		case isNumber:
-			return run(s, i+size, isNumber, digits-1)
+		case chars.Letter:
+			return run(s, i+size, chars.Letter, many)
+		case chars.Number:
+			return run(s, i+size, chars.Number, digits-1)
 		}
-		next, nextSize := isSpace, 0
+		next, nextSize := chars.Space, 0
 		if i+size < len(s) {
 			next, nextSize = kindAt(s, i+size)
 		}
-		if next == isLetter && s[i] != '\r' && s[i] != '\n' {
-			return run(s, i+size+nextSize, isLetter, many)
+		if next == chars.Letter && s[i] != '\r' && s[i] != '\n' {
+			return run(s, i+size+nextSize, chars.Letter, many)
 		}
 		if k == 0 || s[i] == ' ' && next == 0 {
 			end := run(s, i+size, 0, many)
@@ -235,7 +237,7 @@ func cl100k(digits int) scanner {
 			}
 			return end
 		}
-		if end := run(s, i, isSpace, many); strings.ContainsAny(s[i:end], "\r\n") {
+		if end := run(s, i, chars.Space, many); strings.ContainsAny(s[i:end], "\r\n") {
 			return i + strings.LastIndexAny(s[i:end], "\r\n") + 1
 		}
 		return blanks(s, i)
@@ -245,13 +247,13 @@ func cl100k(digits int) scanner {
 // rustWords scans by \w+|[^\w\s]+.
 func rustWords(s string, i int) int {
 	at := i
-	var first class
+	var first chars.Class
 	for j, r := range s[i:] {
-		c := ucd().of(r) & (isWord | isSpace)
+		c := chars.Of(r) & (chars.Word | chars.Space)
 		if j == 0 {
 			first = c
 		}
-		if c != first || c == isSpace {
+		if c != first || c == chars.Space {
 			break
 		}
 		at = i + j + utf8.RuneLen(r)

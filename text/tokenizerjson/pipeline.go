@@ -9,6 +9,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/text/bpe"
 )
@@ -176,7 +177,7 @@ func (p *pipeline) AppendTokens(dst []text.Token, s string, most int) (tokens []
 func (p *pipeline) trim(s string, tokens []text.Token, first bool, name func(i int) string) {
 	for _, prefix := range p.trims {
 		for i := range tokens {
-			blank := func(r rune) bool { return r == bpe.Space || is(r, isSpace) }
+			blank := func(r rune) bool { return r == bpe.Space || chars.Is(r, chars.Space) }
 			n := name(i)
 			leading := utf8.RuneCountInString(n) - utf8.RuneCountInString(strings.TrimLeftFunc(n, blank))
 			trailing := utf8.RuneCountInString(n) - utf8.RuneCountInString(strings.TrimRightFunc(n, blank))

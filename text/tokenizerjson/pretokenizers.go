@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
 	"github.com/gorbit-ml/gorbit/text/bpe"
 )
 
@@ -48,18 +49,18 @@ func (p *preTokenizers) read(raw json.RawMessage) error {
 		var in struct {
 			Individual bool `json:"individual_digits"`
 		}
-		return add(delimiter{byClass(isNumeric), behaviorIf(in.Individual)}, options(raw, &in))
+		return add(delimiter{byClass(chars.Numeric), behaviorIf(in.Individual)}, options(raw, &in))
 	case "Punctuation":
 		in := struct{ Behavior behavior }{isolated}
 		err := options(raw, &in)
-		return add(delimiter{byClass(isPunctuation), in.Behavior}, err)
+		return add(delimiter{byClass(chars.Punctuation), in.Behavior}, err)
 	case "Whitespace":
 		return add(inverted{find(rustWords), removing}, options(raw, &struct{}{}))
 	case "WhitespaceSplit":
-		return add(delimiter{byClass(isSpace), removing}, options(raw, &struct{}{}))
+		return add(delimiter{byClass(chars.Space), removing}, options(raw, &struct{}{}))
 	case "BertPreTokenizer":
-		*p = append(*p, delimiter{byClass(isSpace), removing})
-		return add(delimiter{byClass(isPunctuation), isolated}, options(raw, &struct{}{}))
+		*p = append(*p, delimiter{byClass(chars.Space), removing})
+		return add(delimiter{byClass(chars.Punctuation), isolated}, options(raw, &struct{}{}))
 	case "CharDelimiterSplit":
 		var in struct{ Delimiter string }
 		if err := options(raw, &in); err != nil {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
 )
 
 // plain says which texts a normalizer leaves as they are: those of some ASCII characters.
@@ -35,7 +37,7 @@ func plainOf(n normalizer) (p plain, ok bool) {
 		return each(func(r rune) bool { return n(r) == r })
 	case *strip:
 		p.ends = true
-		return each(func(r rune) bool { return r == ' ' || !is(r, isSpace) })
+		return each(func(r rune) bool { return r == ' ' || !chars.Is(r, chars.Space) })
 	case *precompiled:
 		return each(func(r rune) bool { return n.plain[r] })
 	case *replace:
