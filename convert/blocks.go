@@ -1,14 +1,43 @@
 package convert
 
 import (
+	"strings"
+
 	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// blocks is the maker of records for MaskedLM. The documents of a split, each ending with [SEP], are
-// joined and cut into blocks of the maximum length, each after a [CLS] and before a [SEP]; only the
-// last block of a split may be shorter. A block that would end with the [SEP] of a document has one.
+// Documents says which texts make a document, for MaskedLM.
+type Documents string
+
+// What is a document.
+const (
+	EachText   Documents = ""            // each text by itself
+	BlankLines Documents = "blank-lines" // the texts up to an empty one, or to the end of the file
+	// Headings begins a document at each heading of WikiText's first level, a text of the form
+	// = Title =, and at the beginning of a file.
+	Headings Documents = "headings"
+)
+
+// Blocks says how documents are cut into blocks, for MaskedLM.
+type Blocks string
+
+// How blocks are cut. The tokens before and after a text are [CLS] and [SEP], or those of the
+// tokenizer with their roles.
+const (
+	// JoinDocuments joins the documents, with a [SEP] after each, and cuts them into blocks, each after
+	// a [CLS] and before a [SEP]. A block that would end with the [SEP] of a document has one.
+	JoinDocuments Blocks = ""
+	// KeepDocuments cuts each document by itself, so that no block has two.
+	KeepDocuments Blocks = "keep"
+	// GroupDocuments joins the documents, each with its own [CLS] and [SEP], and cuts them anywhere, as
+	// group_texts of Hugging Face's run_mlm does.
+	GroupDocuments Blocks = "group"
+)
+
+// blocks is the maker of records for MaskedLM: blocks of at most the maximum length. Only the last one
+// of a split, or with KeepDocuments of a document, may be shorter.
 type blocks struct {
 	cfg       *Config
 	tokenizer *text.Tokenizer
@@ -19,8 +48,11 @@ type blocks struct {
 
 // remainder is what no block of a split has yet.
 type remainder struct {
-	empty int64 // documents without tokens
+	empty int64 // texts without tokens, but for those between documents
 	ids   []int32
+	open  bool  // whether the last of ids are of a document that has not ended
+	line  int64 // of the last text, and its number in its file
+	text  int64
 	count int64 // blocks written
 	rec   recorder
 	frame []byte
@@ -38,6 +70,7 @@ func newBlocks(c *conversion) (*blocks, error) {
 	}
 	c.manifest.Columns = Columns{Text: b.column()}
 	c.manifest.WordStarts = c.cfg.WordStarts
+	c.manifest.Documents, c.manifest.Blocks = c.cfg.Documents, c.cfg.Blocks
 	return b, nil
 }
 
@@ -59,7 +92,21 @@ func (b *blocks) worker(*inputFile) func(*chunk, *row, []table.Field) {
 		start := len(k.ids)
 		k.ids = b.tokenizer.AppendIDs(k.ids, fields[0].Text)
 		r.answer.labels = k.ids[start:len(k.ids):len(k.ids)]
+		switch b.cfg.Documents {
+		case BlankLines:
+			r.parts = strings.TrimSpace(fields[0].Text) == ""
+		case Headings:
+			r.parts = isHeading(fields[0].Text)
+		}
 	}
+}
+
+// isHeading reports whether a text is a heading of WikiText's first level. Those of the second are
+// = = Title = =.
+func isHeading(text string) bool {
+	title, begins := strings.CutPrefix(strings.TrimSpace(text), "= ")
+	title, ends := strings.CutSuffix(title, " =")
+	return begins && ends && title != "" && !strings.HasPrefix(title, "=") && !strings.HasSuffix(title, "=")
 }
 
 // count is not called, because rows are no records.
@@ -67,16 +114,62 @@ func (b *blocks) count(*Split, *chunk, *row) {}
 
 func (b *blocks) finish(s *Split) { s.meanLength() }
 
-// join adds a document to what is left, and writes the blocks that are full. A document of which the
-// tokenizer leaves nothing is passed over.
+// join adds a text to what is left, and writes the blocks that are full. A text of which the tokenizer
+// leaves nothing is passed over.
 func (b *blocks) join(w *splitWriter, _ *chunk, r *row) error {
 	m := b.of(w)
+	if b.begins(m, r) {
+		if err := b.endDocument(w, m); err != nil {
+			return err
+		}
+	}
+	m.line, m.text = r.line, r.number
 	if len(r.answer.labels) == 0 {
-		m.empty++
+		if !r.parts {
+			m.empty++
+		}
 		return nil
 	}
-	m.ids = append(append(m.ids, r.answer.labels...), b.sep)
-	size, at := b.cfg.MaxLength-2, 0
+	if !m.open && b.cfg.Blocks == GroupDocuments {
+		m.ids = append(m.ids, b.cls)
+	}
+	m.ids, m.open = append(m.ids, r.answer.labels...), true
+	return b.cut(w, m)
+}
+
+// begins reports whether a document begins with a text: at the beginning of a file, and after a text
+// that was passed over, too. Of files with a text per line, empty ones are no rows: lines have a gap.
+func (b *blocks) begins(m *remainder, r *row) bool {
+	switch next := r.number == m.text+1; b.cfg.Documents {
+	case BlankLines:
+		return !next || r.parts || b.cfg.TextColumn == "" && r.line != m.line+1
+	case Headings:
+		return !next || r.parts
+	}
+	return true
+}
+
+// endDocument puts a [SEP] after the document, if there is one.
+func (b *blocks) endDocument(w *splitWriter, m *remainder) error {
+	if !m.open {
+		return nil
+	}
+	m.open = false
+	if b.cfg.Blocks == KeepDocuments {
+		ids := m.ids
+		m.ids = m.ids[:0]
+		return b.write(w, m, ids)
+	}
+	m.ids = append(m.ids, b.sep)
+	return b.cut(w, m)
+}
+
+// cut writes the blocks that are full. At least one token is left, so that what ends with it can be told.
+func (b *blocks) cut(w *splitWriter, m *remainder) error {
+	size, at := b.cfg.MaxLength, 0
+	if b.cfg.Blocks != GroupDocuments {
+		size -= 2
+	}
 	for ; len(m.ids)-at > size; at += size {
 		if err := b.write(w, m, m.ids[at:at+size]); err != nil {
 			return err
@@ -89,7 +182,10 @@ func (b *blocks) join(w *splitWriter, _ *chunk, r *row) error {
 // end writes the last block.
 func (b *blocks) end(w *splitWriter) error {
 	m := b.of(w)
-	if len(m.ids) <= 1 { // at most a [SEP]
+	if err := b.endDocument(w, m); err != nil {
+		return err
+	}
+	if len(m.ids) == 0 || len(m.ids) == 1 && m.ids[0] == b.sep {
 		return nil
 	}
 	return b.write(w, m, m.ids)
@@ -97,16 +193,20 @@ func (b *blocks) end(w *splitWriter) error {
 
 func (b *blocks) of(w *splitWriter) *remainder {
 	if b.left[w.name] == nil {
-		b.left[w.name] = new(remainder)
+		b.left[w.name] = &remainder{text: -1}
 	}
 	return b.left[w.name]
 }
 
 func (b *blocks) write(w *splitWriter, m *remainder, ids []int32) error {
-	if ids[len(ids)-1] == b.sep {
-		ids = ids[:len(ids)-1]
+	if b.cfg.Blocks == GroupDocuments {
+		m.block = append(m.block[:0], ids...)
+	} else {
+		if ids[len(ids)-1] == b.sep {
+			ids = ids[:len(ids)-1]
+		}
+		m.block = append(append(append(m.block[:0], b.cls), ids...), b.sep)
 	}
-	m.block = append(append(append(m.block[:0], b.cls), ids...), b.sep)
 	var a answer
 	if b.cfg.WordStarts {
 		m.start = m.start[:0]

@@ -49,6 +49,7 @@ type row struct {
 	dev       bool     // goes to the dev split instead
 	value     []string // the labels, if labels are being collected
 	asked     *asked   // of QuestionAnswering
+	parts     bool     // a document begins with it, or ends before it, of MaskedLM
 
 	cells, picks int // start of its cells in the chunk's; start and end of its values while they are collected
 }

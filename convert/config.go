@@ -129,6 +129,9 @@ type Config struct {
 	AllPieces bool
 	// WordStarts records which tokens begin a word, for MaskedLM, so that whole words can be masked.
 	WordStarts bool
+	// Documents says which texts make a document, and Blocks how documents are cut, for MaskedLM.
+	Documents Documents
+	Blocks    Blocks
 
 	// SplitByHash names a column. By its hash, a DevFraction (0 means
 	// DefaultDevFraction) of the rows of the training split goes to the dev split, if

@@ -96,6 +96,12 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("a label threshold is given; task %s has no use for one", c.Task)
 	case kind == Regression && len(c.Labels) > 0:
 		fail("labels are given; task %s has numbers", c.Task)
+	case !slices.Contains([]Documents{EachText, BlankLines, Headings}, c.Documents):
+		fail("documents are %q; expected texts, %s or %s", c.Documents, BlankLines, Headings)
+	case !slices.Contains([]Blocks{JoinDocuments, KeepDocuments, GroupDocuments}, c.Blocks):
+		fail("blocks are %q; expected join, %s or %s", c.Blocks, KeepDocuments, GroupDocuments)
+	case c.Documents != EachText && c.SplitByHash != "":
+		fail("texts are split by hash, and documents have several of them, which would be torn apart; give a dev file instead")
 	}
 	for _, only := range []struct {
 		given bool
@@ -105,6 +111,8 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		{c.LabelSeparator != "", "label separator", MultiLabel},
 		{c.AllPieces, "label of all pieces", Tokens},
 		{c.WordStarts, "start of words", MaskedLM},
+		{c.Documents != EachText, "kind of documents", MaskedLM},
+		{c.Blocks != JoinDocuments, "kind of blocks", MaskedLM},
 		{c.DocStride != 0, "stride of windows", QuestionAnswering},
 	} {
 		if only.given && kind != only.kind {

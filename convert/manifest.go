@@ -50,6 +50,9 @@ type Manifest struct {
 	MaxLength int `json:"max_length,omitempty"`
 	// WordStarts says that records tell which ids begin a word.
 	WordStarts bool `json:"word_starts,omitempty"`
+	// Documents and Blocks are those of the configuration.
+	Documents Documents `json:"documents,omitempty"`
+	Blocks    Blocks    `json:"blocks,omitempty"`
 	// DocStride is the number of tokens that neighbouring windows of a context share.
 	DocStride int               `json:"doc_stride,omitempty"`
 	Splits    map[string]*Split `json:"splits"`

@@ -100,6 +100,7 @@ type convertFlags struct {
 	train, dev, test, extra      []string
 	format, charset, compression string
 	delimiter                    string
+	documents, blocks            string
 	threshold                    float64
 	cased                        bool
 }
@@ -129,6 +130,8 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: `CHARACTERS` that separate labels (default: a comma); in JSON they may be an array")
 	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")
 	f.BoolVar(&c.WordStarts, "word-starts", false, "task mlm: record where words start, so that whole words can be masked")
+	f.StringVar(&v.documents, "documents", "texts", "task mlm: what is a document `texts|blank-lines|headings`: each text by itself, the texts up to an empty line, or those from a WikiText heading (= Title =) to the next")
+	f.StringVar(&v.blocks, "blocks", "join", "task mlm: how blocks are cut `join|keep|group`: across documents with a [SEP] between them, never across documents, or as Hugging Face's group_texts")
 	f.StringSliceVar(&c.Labels, "labels", nil, "labels, in the order of their indices (default: sorted)")
 	f.Float64Var(&v.threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
 	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this `COLUMN`")
@@ -143,7 +146,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	help.Group(f, "What to convert", "task", "schema", "tokenizer", "vocab", "train", "dev", "test", "split")
 	help.Group(f, "The files", "format", "delimiter", "encoding", "no-header", "skip-bad-rows")
 	help.Group(f, "Columns and labels", "text-column", "pair-column", "label-column", "labels", "label-separator", "label-threshold")
-	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "doc-stride", "all-pieces", "word-starts")
+	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "doc-stride", "all-pieces", "word-starts", "documents", "blocks")
 	help.Group(f, "Splits", "split-by-hash", "dev-fraction", "dev-ids", "shuffle", "seed")
 	help.Group(f, "Output", "out", "overwrite", "shards", "compression", "workers")
 }
@@ -194,6 +197,12 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 		c.Format = convert.Format(v.format)
 	}
 	c.Charset = convert.Charset(v.charset)
+	if v.documents != "texts" {
+		c.Documents = convert.Documents(v.documents)
+	}
+	if v.blocks != "join" {
+		c.Blocks = convert.Blocks(v.blocks)
+	}
 	if f.Changed("label-threshold") {
 		c.LabelThreshold = &v.threshold
 	}

@@ -1,0 +1,111 @@
+package convert
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/tfrecord"
+)
+
+// idsOf returns the ids of the records of a split.
+func idsOf(t *testing.T, cfg Config, split string) (all [][]int32) {
+	t.Helper()
+	eachRecord(t, cfg, split, func(data []byte) {
+		features, err := tfrecord.ParseExample(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range features {
+			if f.Name == InputIDs {
+				ids := make([]int32, len(f.Int64s))
+				for i, id := range f.Int64s {
+					ids[i] = int32(id)
+				}
+				all = append(all, ids)
+			}
+		}
+	})
+	return all
+}
+
+// Blocks are those of Hugging Face's group_texts, and of the windows of its tokenizers, whatever is a
+// document, in files of lines and in tables.
+func TestBlocksOfReference(t *testing.T) {
+	content, err := os.ReadFile("testdata/blocks.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden struct {
+		Vocab []string
+		Text  string
+		Cases []struct {
+			Documents Documents
+			Blocks    Blocks
+			Length    int
+			IDs       [][]int32
+		}
+	}
+	if err := json.Unmarshal(content, &golden); err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	for _, line := range strings.Split(golden.Text, "\n") {
+		fmt.Fprintf(&table, "{\"t\":%q}\n", line)
+	}
+	dir := write(t, map[string]string{"x.txt": golden.Text, "x.jsonl": table.String()})
+	put(t, filepath.Join(dir, "vocab.txt"), strings.Join(golden.Vocab, "\n")+"\n")
+	if len(golden.Cases) != 12 {
+		t.Fatalf("%d cases; expected 12", len(golden.Cases))
+	}
+	for _, c := range golden.Cases {
+		for _, file := range []struct{ name, column string }{{"x.txt", ""}, {"x.jsonl", "t"}} {
+			cfg := in(dir, Config{
+				Task: "mlm", MaxLength: c.Length, Documents: c.Documents, Blocks: c.Blocks, TextColumn: file.column, Overwrite: true,
+				Tokenizer: text.Uncased(), Inputs: []Input{{Train, file.name}}, Workers: 2,
+			})
+			if cfg.Documents == "texts" {
+				cfg.Documents = EachText
+			}
+			m := mustRun(t, cfg)
+			if got := idsOf(t, cfg, Train); !reflect.DeepEqual(got, c.IDs) {
+				t.Errorf("%s, %s, %s, %d: got %v, expected %v", file.name, c.Documents, c.Blocks, c.Length, got, c.IDs)
+			}
+			if m.Blocks != c.Blocks || cmp.Or(m.Documents, "texts") != c.Documents {
+				t.Errorf("the manifest has documents %q, blocks %q", m.Documents, m.Blocks)
+			}
+		}
+	}
+}
+
+// A document ends with its file, and a [SEP] is between documents, not between their lines.
+func TestDocumentsOfFiles(t *testing.T) {
+	dir := write(t, map[string]string{"x.txt": "a b\nc\n\n \nd\n", "y.txt": "e\na\n"})
+	cfg := in(dir, Config{Task: "mlm", MaxLength: 10, Documents: BlankLines, Inputs: []Input{{Train, "x.txt"}, {Train, "y.txt"}}})
+	mustRun(t, cfg)
+	if got, want := fmt.Sprint(lines(t, cfg, Train)), "[a b c | d | e a]"; got != want {
+		t.Errorf("got %s, expected %s", got, want)
+	}
+}
+
+func TestBlockSettings(t *testing.T) {
+	for want, cfg := range map[string]Config{
+		`documents are "pages"; expected texts, blank-lines or headings`: {Task: "mlm", Documents: "pages"},
+		`blocks are "cut"; expected join, keep or group`:                 {Task: "mlm", Blocks: "cut"},
+		"which would be torn apart":                                      {Task: "mlm", Documents: Headings, SplitByHash: "text"},
+		"the kind of documents is given; it is only for task mlm":        {TextColumn: "t", Documents: Headings},
+		"the kind of blocks is given; it is only for task mlm":           {TextColumn: "t", Blocks: KeepDocuments},
+	} {
+		cfg.Inputs = []Input{{Train, "x.txt"}}
+		cfg = in(t.TempDir(), cfg)
+		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, expected %s", err, want)
+		}
+	}
+}
