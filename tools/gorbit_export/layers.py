@@ -162,8 +162,9 @@ class Dense(Layer):
         seed: int,
         foreign: str,
         tensorflow: tuple[str, ...] = (),
+        bias: bool = True,
     ) -> None:
-        """Makes a random kernel and a bias of zeros.
+        """Makes a random kernel and a bias of zeros; without `bias` it is None.
 
         `tensorflow` holds names of the layer in TensorFlow's releases.
         """
@@ -173,13 +174,16 @@ class Dense(Layer):
         paths = tuple(f"{path}/kernel" for path in tensorflow)
         names = Foreign((weight,), transpose=True, tensorflow=paths)
         self._add("kernel", kernel, names, Initializer("normal", stddev))
-        paths = tuple(f"{path}/bias" for path in tensorflow)
-        self._add("bias", tf.zeros([outputs]), Foreign((f"{foreign}.bias",), tensorflow=paths))
+        self.bias: tf.Variable | None = None
+        if bias:
+            paths = tuple(f"{path}/bias" for path in tensorflow)
+            self._add("bias", tf.zeros([outputs]), Foreign((f"{foreign}.bias",), tensorflow=paths))
         self._called, self._scale = foreign, 0.0
 
     def __call__(self, x: Tensor) -> Tensor:
         """Maps float32 [N, inputs] to [N, outputs]."""
-        return tf.nn.bias_add(tf.matmul(x, self.kernel), self.bias)
+        y = tf.matmul(x, self.kernel)
+        return y if self.bias is None else tf.nn.bias_add(y, self.bias)
 
     def adapt(self, rank: int, scale: float, seed: int) -> None:
         """Freezes the layer and adds a trained product of low rank to its kernel.
