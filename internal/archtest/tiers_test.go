@@ -15,7 +15,7 @@ var tiers = [][]string{
 	{"text", "tfrecord", "internal/data", "dataset", "convert"},
 	{"graphs", "checkpoint"},
 	{"internal/exec", "tpu", "strategy"},
-	{"runner", "summary"},
+	{"runner", "summary", "generate"},
 	{"internal/run", "train"},
 	{"internal/app"},
 	{"cmd", "examples"},
@@ -67,6 +67,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}{
 		// The loop is of use without TensorFlow.
 		{"runner", []string{graft, galeone}},
+		// So is the choice of tokens.
+		{"generate", []string{graft, galeone}},
 		// Data is read and made without TensorFlow.
 		{"dataset/packed", []string{graft, galeone}},
 		{"dataset/dense", []string{graft, galeone}},

@@ -1,0 +1,225 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// EarlyStopping says when a beam search ends.
+type EarlyStopping string
+
+// The values of EarlyStopping.
+const (
+	// StopNever ends a search when no beam can become better than the finished ones.
+	StopNever EarlyStopping = "never"
+	// StopFalse ends it when no beam is likely to become better: a beam's score is taken as if it
+	// ended at once.
+	StopFalse EarlyStopping = "false"
+	// StopTrue ends it when there are as many finished sequences as beams.
+	StopTrue EarlyStopping = "true"
+)
+
+// None is the id of a token that there is not.
+const None int32 = -1
+
+// Config says how tokens are chosen. Its fields have the names and meanings of generate in transformers.
+type Config struct {
+	// MaxLength is the most tokens of a sequence with its prompt, and MaxNewTokens without it. One of
+	// them may be set. 0 in both means as many as the model has room for.
+	MaxLength, MaxNewTokens int
+	// MinLength and MinNewTokens keep end tokens from being chosen before that many tokens.
+	MinLength, MinNewTokens int
+	// EOSTokenIDs are the tokens that end a sequence.
+	EOSTokenIDs []int32
+	// StopStrings end a sequence when its new text has one of them. They need Request.Text, and one
+	// beam.
+	StopStrings []string
+
+	// NumBeams is the number of beams of a beam search; 1 is none.
+	NumBeams int
+	// NumReturnSequences is the number of results: the best of a beam search, or so many samples. A
+	// search that finds fewer gives fewer.
+	NumReturnSequences int
+	// LengthPenalty is the power of the number of new tokens by which the score of a beam is divided.
+	LengthPenalty float64
+	// EarlyStopping says when a beam search ends.
+	EarlyStopping EarlyStopping
+
+	// DoSample draws tokens by their probability. Otherwise the most likely one is taken.
+	DoSample bool
+	// Temperature divides the logits. TopK keeps the likeliest tokens, 0 all; TopP those that have
+	// this much of the probability; MinP those that have this part of the likeliest one's. They are
+	// for samples.
+	Temperature float64
+	TopK        int
+	TopP, MinP  float64
+	// Seed is that of the random numbers.
+	Seed uint64
+
+	// RepetitionPenalty makes tokens less likely that the sequence or its prompt has; 1 is none.
+	RepetitionPenalty float64
+	// NoRepeatNgramSize forbids to repeat so many tokens in a row; 0 does not.
+	NoRepeatNgramSize int
+	// BadWordsIDs are rows of tokens that must not be generated.
+	BadWordsIDs [][]int32
+	// ForcedBOSTokenID is the first new token after a prompt of one token, and ForcedEOSTokenID the
+	// last one of a sequence that reaches its greatest length; None is none.
+	ForcedBOSTokenID, ForcedEOSTokenID int32
+}
+
+// Default returns the defaults of transformers, but for the length.
+func Default() Config {
+	return Config{
+		NumBeams: 1, NumReturnSequences: 1, LengthPenalty: 1, EarlyStopping: StopFalse,
+		Temperature: 1, TopK: 50, TopP: 1, RepetitionPenalty: 1,
+		ForcedBOSTokenID: None, ForcedEOSTokenID: None,
+	}
+}
+
+// mostSequences limits the beams, and the results, of a request.
+const mostSequences = 1 << 10
+
+// Validate returns an error that names the first field that makes no sense.
+func (c Config) Validate() error {
+	for _, check := range []func() error{c.checkLengths, c.checkSearch, c.checkSampling, c.checkProcessors} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c Config) checkLengths() error {
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"max_length", c.MaxLength}, {"max_new_tokens", c.MaxNewTokens}, {"min_length", c.MinLength}, {"min_new_tokens", c.MinNewTokens}, {"top_k", c.TopK}, {"no_repeat_ngram_size", c.NoRepeatNgramSize}} {
+		if f.value < 0 || f.value > math.MaxInt32 {
+			return fmt.Errorf("%s is %d; expected 0 (none) to %d", f.name, f.value, math.MaxInt32)
+		}
+	}
+	switch {
+	case c.MaxLength > 0 && c.MaxNewTokens > 0:
+		return fmt.Errorf("max_length is %d and max_new_tokens is %d; expected one of them", c.MaxLength, c.MaxNewTokens)
+	case c.MinLength > 0 && c.MinNewTokens > 0:
+		return fmt.Errorf("min_length is %d and min_new_tokens is %d; expected one of them", c.MinLength, c.MinNewTokens)
+	case c.MaxLength > 0 && c.MinLength > c.MaxLength:
+		return fmt.Errorf("min_length is %d; expected at most max_length, which is %d", c.MinLength, c.MaxLength)
+	case c.MaxNewTokens > 0 && c.MinNewTokens > c.MaxNewTokens:
+		return fmt.Errorf("min_new_tokens is %d; expected at most max_new_tokens, which is %d", c.MinNewTokens, c.MaxNewTokens)
+	case slices.Contains(c.StopStrings, ""):
+		return errors.New("a stop string is empty; expected one character or more")
+	case len(c.StopStrings) > 0 && c.NumBeams > 1:
+		return fmt.Errorf("stop strings are given and num_beams is %d; expected 1 beam: a search compares sequences by their end tokens", c.NumBeams)
+	}
+	return nil
+}
+
+func (c Config) checkSearch() error {
+	switch {
+	case c.NumBeams < 1 || c.NumBeams > mostSequences:
+		return fmt.Errorf("num_beams is %d; expected 1 (no search) to %d", c.NumBeams, mostSequences)
+	case c.NumReturnSequences < 1 || c.NumReturnSequences > mostSequences:
+		return fmt.Errorf("num_return_sequences is %d; expected 1 to %d", c.NumReturnSequences, mostSequences)
+	case c.NumBeams > 1 && c.NumReturnSequences > c.NumBeams:
+		return fmt.Errorf("num_return_sequences is %d; expected at most num_beams, which is %d", c.NumReturnSequences, c.NumBeams)
+	case c.NumBeams == 1 && !c.DoSample && c.NumReturnSequences > 1:
+		return fmt.Errorf("num_return_sequences is %d without sampling and beams; expected 1: all would be the same", c.NumReturnSequences)
+	case c.NumBeams > 1 && c.DoSample:
+		return fmt.Errorf("num_beams is %d with sampling; expected a search without sampling, or samples with one beam", c.NumBeams)
+	case math.IsNaN(c.LengthPenalty) || math.IsInf(c.LengthPenalty, 0):
+		return fmt.Errorf("length_penalty is %v; expected a finite number", c.LengthPenalty)
+	}
+	switch c.EarlyStopping {
+	case StopNever, StopFalse, StopTrue:
+		return nil
+	}
+	return fmt.Errorf("early_stopping is %q; expected %s, %s or %s", c.EarlyStopping, StopTrue, StopFalse, StopNever)
+}
+
+func (c Config) checkSampling() error {
+	switch {
+	case !(c.Temperature > 0) || math.IsInf(float64(float32(c.Temperature)), 0) || float32(c.Temperature) == 0:
+		return fmt.Errorf("temperature is %v; expected more than 0; for the likeliest tokens leave out sampling", c.Temperature)
+	case !(c.TopP >= 0 && c.TopP <= 1):
+		return fmt.Errorf("top_p is %v; expected 0 to 1", c.TopP)
+	case !(c.MinP >= 0 && c.MinP <= 1):
+		return fmt.Errorf("min_p is %v; expected 0 to 1", c.MinP)
+	}
+	return nil
+}
+
+func (c Config) checkProcessors() error {
+	if !(c.RepetitionPenalty > 0) || math.IsInf(float64(float32(c.RepetitionPenalty)), 0) || float32(c.RepetitionPenalty) == 0 {
+		return fmt.Errorf("repetition_penalty is %v; expected more than 0, and 1 for none", c.RepetitionPenalty)
+	}
+	for _, word := range c.BadWordsIDs {
+		if len(word) == 0 {
+			return errors.New("bad_words_ids has an empty word; expected one token or more")
+		}
+		if len(word) == 1 && slices.Contains(c.EOSTokenIDs, word[0]) {
+			return fmt.Errorf("bad_words_ids has the end token %d; expected other tokens", word[0])
+		}
+	}
+	return nil
+}
+
+// fits checks the tokens of the config against a vocabulary.
+func (c Config) fits(vocab int) error {
+	check := func(name string, ids ...int32) error {
+		for _, id := range ids {
+			if id < 0 || int(id) >= vocab {
+				return fmt.Errorf("%s has token %d; expected 0 to %d, as the model's vocabulary", name, id, vocab-1)
+			}
+		}
+		return nil
+	}
+	if err := check("eos_token_id", c.EOSTokenIDs...); err != nil {
+		return err
+	}
+	for _, word := range c.BadWordsIDs {
+		if err := check("bad_words_ids", word...); err != nil {
+			return err
+		}
+	}
+	for _, forced := range []struct {
+		name string
+		id   int32
+	}{{"forced_bos_token_id", c.ForcedBOSTokenID}, {"forced_eos_token_id", c.ForcedEOSTokenID}} {
+		if forced.id == None {
+			continue
+		}
+		if err := check(forced.name, forced.id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// longest returns the most tokens of a sequence after a prompt, in a model that takes so many.
+func (c Config) longest(prompt, model int) (int, error) {
+	most := model
+	switch {
+	case c.MaxLength > 0:
+		most = c.MaxLength
+	case c.MaxNewTokens > 0:
+		most = prompt + c.MaxNewTokens
+	}
+	switch {
+	case most > model && c.MaxLength > 0:
+		return 0, fmt.Errorf("max_length is %d; expected at most %d, the tokens that the model takes", c.MaxLength, model)
+	case prompt >= most && c.MaxLength > 0:
+		return 0, fmt.Errorf("the prompt has %d tokens; expected less than max_length, which is %d", prompt, most)
+	case prompt >= model:
+		return 0, fmt.Errorf("the prompt has %d tokens; expected less than the %d that the model takes", prompt, model)
+	case most > model:
+		return 0, fmt.Errorf("max_new_tokens is %d after a prompt of %d tokens; expected at most %d, because the model takes %d", c.MaxNewTokens, prompt, model-prompt, model)
+	case c.MinLength > most:
+		return 0, fmt.Errorf("min_length is %d; expected at most %d, the greatest length", c.MinLength, most)
+	case prompt+c.MinNewTokens > most:
+		return 0, fmt.Errorf("min_new_tokens is %d after a prompt of %d tokens; expected at most %d", c.MinNewTokens, prompt, most-prompt)
+	}
+	return most, nil
+}

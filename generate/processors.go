@@ -1,0 +1,258 @@
+package generate
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// processor changes the scores of all tokens, in place, for a sequence of the given tokens, prompt included.
+type processor func(ids []int32, scores []float32)
+
+var forbidden = float32(math.Inf(-1))
+
+// processors returns those of a request, in the order of transformers. Most is the greatest length.
+func processors(c Config, prompt, most int) []processor {
+	var out []processor
+	if c.RepetitionPenalty != 1 {
+		out = append(out, repetitionPenalty(float32(c.RepetitionPenalty)))
+	}
+	if c.NoRepeatNgramSize > 0 {
+		out = append(out, noRepeatNgram(c.NoRepeatNgramSize))
+	}
+	if len(c.BadWordsIDs) > 0 {
+		out = append(out, noBadWords(c.BadWordsIDs))
+	}
+	if least := max(c.MinLength, prompt+c.MinNewTokens); len(c.EOSTokenIDs) > 0 && least > prompt {
+		out = append(out, minLength(least, c.EOSTokenIDs))
+	}
+	if c.ForcedBOSTokenID != None {
+		out = append(out, forcedAt(1, c.ForcedBOSTokenID))
+	}
+	if c.ForcedEOSTokenID != None {
+		out = append(out, forcedAt(most-1, c.ForcedEOSTokenID))
+	}
+	if !c.DoSample {
+		return out
+	}
+	if c.Temperature != 1 {
+		out = append(out, temperature(float32(c.Temperature)))
+	}
+	if c.TopK > 0 {
+		out = append(out, topK(c.TopK))
+	}
+	if c.TopP < 1 {
+		out = append(out, topP(c.TopP))
+	}
+	if c.MinP > 0 {
+		out = append(out, minP(float32(c.MinP)))
+	}
+	return out
+}
+
+// repetitionPenalty makes every token less likely that the sequence has.
+func repetitionPenalty(penalty float32) processor {
+	return func(ids []int32, scores []float32) {
+		seen := make(map[int32]bool, len(ids))
+		for _, id := range ids {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			if scores[id] < 0 {
+				scores[id] *= penalty
+			} else {
+				scores[id] /= penalty
+			}
+		}
+	}
+}
+
+// noRepeatNgram forbids tokens that would end n tokens that the sequence already has in a row.
+func noRepeatNgram(n int) processor {
+	return func(ids []int32, scores []float32) {
+		if len(ids) < n {
+			return
+		}
+		begun := ids[len(ids)-n+1:]
+		for i := range len(ids) - n + 1 {
+			if slices.Equal(ids[i:i+n-1], begun) {
+				scores[ids[i+n-1]] = forbidden
+			}
+		}
+	}
+}
+
+// noBadWords forbids tokens that would end a word. A word longer than the sequence is left out, as in
+// transformers.
+func noBadWords(words [][]int32) processor {
+	return func(ids []int32, scores []float32) {
+		for _, word := range words {
+			begin := len(word) - 1
+			if begin == 0 || len(word) <= len(ids) && slices.Equal(ids[len(ids)-begin:], word[:begin]) {
+				scores[word[begin]] = forbidden
+			}
+		}
+	}
+}
+
+// minLength forbids the end tokens until a sequence has so many tokens.
+func minLength(least int, eos []int32) processor {
+	return func(ids []int32, scores []float32) {
+		if len(ids) < least {
+			for _, id := range eos {
+				scores[id] = forbidden
+			}
+		}
+	}
+}
+
+// forcedAt allows one token only in sequences of a length.
+func forcedAt(length int, token int32) processor {
+	return func(ids []int32, scores []float32) {
+		if len(ids) == length {
+			for i := range scores {
+				scores[i] = forbidden
+			}
+			scores[token] = 0
+		}
+	}
+}
+
+func temperature(t float32) processor {
+	return func(_ []int32, scores []float32) {
+		for i := range scores {
+			scores[i] /= t
+		}
+	}
+}
+
+// topK forbids the tokens that are less likely than the k-th one.
+func topK(k int) processor {
+	return func(_ []int32, scores []float32) {
+		if k >= len(scores) {
+			return
+		}
+		best := largest(scores, k)
+		limit := scores[best[k-1]]
+		for i, s := range scores {
+			if s < limit {
+				scores[i] = forbidden
+			}
+		}
+	}
+}
+
+// topP forbids the least likely tokens, which together have at most 1 - p of the probability.
+func topP(p float64) processor {
+	return func(_ []int32, scores []float32) {
+		order := possible(scores)
+		if len(order) == 0 {
+			return
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[a], scores[b]) })
+		norm := logSumExp(scores)
+		sum := 0.0
+		for _, i := range order[:len(order)-1] {
+			if sum += math.Exp(float64(scores[i]) - norm); sum > 1-p {
+				return
+			}
+			scores[i] = forbidden
+		}
+	}
+}
+
+// minP forbids the tokens that have less than p times the probability of the likeliest one.
+func minP(p float32) processor {
+	return func(_ []int32, scores []float32) {
+		norm := logSumExp(scores)
+		probability := func(score float32) float32 { return float32(math.Exp(float64(score) - norm)) }
+		top := slices.Max(scores)
+		limit := p * probability(top)
+		for i, s := range scores {
+			if s < top && probability(s) < limit {
+				scores[i] = forbidden
+			}
+		}
+	}
+}
+
+// possible returns the tokens that are not forbidden.
+func possible(scores []float32) []int {
+	var out []int
+	for i, s := range scores {
+		if s > forbidden {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// logSumExp returns the logarithm of the sum of the exponentials, in float64; it is that of the divisor of
+// a softmax.
+func logSumExp(scores []float32) float64 {
+	top := float64(slices.Max(scores))
+	if math.IsInf(top, -1) {
+		return top
+	}
+	sum := 0.0
+	for _, s := range scores {
+		sum += math.Exp(float64(s) - top)
+	}
+	return top + math.Log(sum)
+}
+
+// logSoftmax makes logits logarithms of probabilities, in place.
+func logSoftmax(scores []float32) {
+	norm := logSumExp(scores)
+	for i, s := range scores {
+		scores[i] = float32(float64(s) - norm)
+	}
+}
+
+// largest returns the places of the k largest scores, the largest first, and of equal ones the first
+// first. It keeps a heap of k places whose root is the least of them.
+func largest(scores []float32, k int) []int {
+	k = min(k, len(scores))
+	if k == 0 {
+		return nil
+	}
+	heap := make([]int, 0, k)
+	worse := func(a, b int) bool { return scores[a] < scores[b] || scores[a] == scores[b] && a > b }
+	down := func(i int) {
+		for {
+			least := i
+			for _, child := range [2]int{2*i + 1, 2*i + 2} {
+				if child < len(heap) && worse(heap[child], heap[least]) {
+					least = child
+				}
+			}
+			if least == i {
+				return
+			}
+			heap[i], heap[least] = heap[least], heap[i]
+			i = least
+		}
+	}
+	for i := range scores {
+		switch {
+		case len(heap) < k:
+			heap = append(heap, i)
+			if len(heap) == k {
+				for j := k/2 - 1; j >= 0; j-- {
+					down(j)
+				}
+			}
+		case worse(heap[0], i):
+			heap[0] = i
+			down(0)
+		}
+	}
+	slices.SortFunc(heap, func(a, b int) int {
+		if worse(b, a) {
+			return -1
+		}
+		return 1
+	})
+	return heap
+}

@@ -1,0 +1,90 @@
+package generate
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"slices"
+	"testing"
+)
+
+// TestProcessors compares the logits processors with those of transformers.
+func TestProcessors(t *testing.T) {
+	data, err := os.ReadFile("testdata/golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Processed []struct {
+			IDs    []int32    `json:"ids"`
+			Prompt int        `json:"prompt"`
+			Logits []*float32 `json:"logits"`
+			EOS    []int32    `json:"eos"`
+			Config struct {
+				MaxLength         int       `json:"max_length"`
+				MinLength         int       `json:"min_length"`
+				MinNewTokens      int       `json:"min_new_tokens"`
+				RepetitionPenalty float64   `json:"repetition_penalty"`
+				NoRepeatNgramSize int       `json:"no_repeat_ngram_size"`
+				BadWordsIDs       [][]int32 `json:"bad_words_ids"`
+				ForcedEOSTokenID  int32     `json:"forced_eos_token_id"`
+				Temperature       float64   `json:"temperature"`
+				TopK              int       `json:"top_k"`
+				TopP              float64   `json:"top_p"`
+				MinP              float64   `json:"min_p"`
+			} `json:"config"`
+			Scores []*float32 `json:"scores"`
+		} `json:"processed"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	given := file.Processed[0]
+	for _, tt := range file.Processed[1:] {
+		c := Default()
+		c.EOSTokenIDs, c.DoSample, c.TopK = given.EOS, true, tt.Config.TopK
+		c.MinLength, c.MinNewTokens, c.NoRepeatNgramSize = tt.Config.MinLength, tt.Config.MinNewTokens, tt.Config.NoRepeatNgramSize
+		c.BadWordsIDs, c.MinP = tt.Config.BadWordsIDs, tt.Config.MinP
+		for _, f := range []struct {
+			to    *float64
+			value float64
+		}{{&c.RepetitionPenalty, tt.Config.RepetitionPenalty}, {&c.Temperature, tt.Config.Temperature}, {&c.TopP, tt.Config.TopP}} {
+			if f.value != 0 {
+				*f.to = f.value
+			}
+		}
+		if tt.Config.ForcedEOSTokenID != 0 {
+			c.ForcedEOSTokenID = tt.Config.ForcedEOSTokenID
+		}
+		scores := numbers(given.Logits)
+		for _, p := range processors(c, given.Prompt, tt.Config.MaxLength) {
+			p(given.IDs, scores)
+		}
+		want := numbers(tt.Scores)
+		if !slices.EqualFunc(scores, want, func(a, b float32) bool { return a == b || math.Abs(float64(a-b)) < 1e-6 }) {
+			t.Errorf("%+v:\n got %v\nwant %v", tt.Config, scores, want)
+		}
+	}
+}
+
+// numbers returns numbers of a file in which null is minus infinity.
+func numbers(in []*float32) []float32 {
+	out := make([]float32, len(in))
+	for i, x := range in {
+		out[i] = forbidden
+		if x != nil {
+			out[i] = *x
+		}
+	}
+	return out
+}
+
+func TestLargest(t *testing.T) {
+	scores := []float32{3, forbidden, 5, 5, 1, 3, 7, 0}
+	for k := range len(scores) + 2 {
+		want := []int{6, 2, 3, 0, 5, 4, 7, 1}[:min(k, len(scores))]
+		if got := largest(scores, k); !slices.Equal(got, want) {
+			t.Errorf("largest %d = %v; expected %v", k, got, want)
+		}
+	}
+}

@@ -1,0 +1,359 @@
+package generate
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Request asks for the continuation of a prompt.
+type Request struct {
+	// ID names the request in updates. No two requests that are not finished have the same.
+	ID uint64
+	// Prompt has one token or more.
+	Prompt []int32
+	Config Config
+	// Number tells the random numbers of requests apart that have the same seed.
+	Number uint64
+	// Text returns the text of new tokens. It is needed for stop strings only.
+	Text func(ids []int32) string
+}
+
+// Finish says why a sequence ended.
+type Finish string
+
+// Why a sequence ended.
+const (
+	// FinishEOS is an end token, and FinishStop a stop string.
+	FinishEOS  Finish = "eos"
+	FinishStop Finish = "stop"
+	// FinishLength is the greatest length.
+	FinishLength Finish = "length"
+)
+
+// Result is a finished sequence.
+type Result struct {
+	// IDs are the new tokens, with the end token if there is one. Of beams that is the first of
+	// Config.EOSTokenIDs, as in transformers.
+	IDs []int32
+	// Score is the sum of the logarithms of the tokens' probabilities, divided by the number of tokens
+	// to the power of Config.LengthPenalty. Of beams it is what transformers calls sequences_scores, for
+	// which processors change the probabilities; otherwise the probabilities are the model's.
+	Score  float64
+	Finish Finish
+	// Stop is the stop string that ended the sequence.
+	Stop string
+}
+
+// Update is what happened to a request.
+type Update struct {
+	ID uint64
+	// Tokens are the new tokens of its sequences. A beam search has none: its beams may change.
+	Tokens []Token
+	// Results are those of a request that is finished, and nil otherwise.
+	Results []Result
+	// Err says why a request was given up.
+	Err error
+}
+
+// Token is a new token of a sequence.
+type Token struct {
+	Sequence int // of the request
+	ID       int32
+}
+
+// active is a request in the scheduler.
+type active struct {
+	Request
+	most       int // the greatest length of a sequence, with the prompt
+	need       int // the slots that it may have at once
+	processors []processor
+	beams      *hypotheses // nil unless it is a beam search
+	live       []*sequence
+	results    []Result // of the sequences that are finished, by their number; not of beams
+	started    bool     // the model has computed its prompt, or is about to
+}
+
+// sequence is one of a request that is not finished.
+type sequence struct {
+	end    *token
+	number int     // of the request's sequences
+	score  float32 // of a beam
+	sum    float64 // of the logarithms of the model's probabilities of its tokens; not of a beam
+	random *rand.Rand
+}
+
+// newActive checks a request.
+func newActive(r Request, l Limits) (*active, error) {
+	if err := r.Config.Validate(); err != nil {
+		return nil, err
+	}
+	if err := r.Config.fits(l.VocabSize); err != nil {
+		return nil, err
+	}
+	if len(r.Prompt) == 0 {
+		return nil, errors.New("the prompt has no tokens; expected one or more")
+	}
+	for _, id := range r.Prompt {
+		if id < 0 || int(id) >= l.VocabSize {
+			return nil, fmt.Errorf("the prompt has token %d; expected 0 to %d, as the model's vocabulary", id, l.VocabSize-1)
+		}
+	}
+	if len(r.Config.StopStrings) > 0 && r.Text == nil {
+		return nil, errors.New("stop strings are given without a tokenizer; expected the text of tokens")
+	}
+	most, err := r.Config.longest(len(r.Prompt), l.MaxLength)
+	if err != nil {
+		return nil, err
+	}
+	a := &active{Request: r, most: most, processors: processors(r.Config, len(r.Prompt), most)}
+	// The last token of a sequence is never computed.
+	a.need = len(r.Prompt) + a.width()*(most-len(r.Prompt)-1)
+	switch {
+	case a.width() > l.Rows:
+		return nil, fmt.Errorf("the request has %d sequences at once; expected at most %d, as many as a call takes", a.width(), l.Rows)
+	case a.need > l.Slots:
+		return nil, fmt.Errorf("the request may need %d tokens of the cache (a prompt of %d, and %d sequences of up to %d more); expected at most %d; give it fewer new tokens or sequences, or make the cache larger", a.need, len(r.Prompt), a.width(), most-len(r.Prompt), l.Slots)
+	}
+	if r.Config.NumBeams > 1 {
+		a.beams = newHypotheses(r.Config, len(r.Prompt), most)
+	}
+	return a, nil
+}
+
+// width returns the number of sequences that the request has at once.
+func (a *active) width() int { return max(a.Config.NumBeams, a.Config.NumReturnSequences) }
+
+// begin makes the first sequence of the prompt.
+func (a *active) begin() {
+	var end *token
+	for _, id := range a.Prompt {
+		next := after(end, id)
+		if end != nil {
+			end.uses-- // the sequence goes on
+		}
+		end = next
+	}
+	a.live = []*sequence{{end: end}}
+	a.started = true
+}
+
+// newSequence returns a sample's sequence.
+func (a *active) newSequence(number int) *sequence {
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[0:], a.Config.Seed)
+	binary.LittleEndian.PutUint64(seed[8:], a.Number)
+	binary.LittleEndian.PutUint64(seed[16:], uint64(number))
+	return &sequence{number: number, random: rand.New(rand.NewChaCha8(seed))}
+}
+
+// process applies the processors to the scores of a sequence.
+func (a *active) process(ids []int32, scores []float32) {
+	for _, p := range a.processors {
+		p(ids, scores)
+	}
+}
+
+// errForbidden says that a request cannot go on.
+var errForbidden = errors.New("no token may follow: all are forbidden; expected looser min_length, no_repeat_ngram_size or bad_words_ids")
+
+// take lets every sequence take its next token. Rows are the logits of the live sequences; the first call
+// has one row, that of the prompt. They are overwritten.
+func (a *active) take(rows [][]float32, s *slots) Update {
+	u := Update{ID: a.ID, Err: checkLogits(rows)}
+	switch {
+	case u.Err != nil:
+	case a.beams != nil:
+		u.Err = a.takeBeams(rows, s)
+	default:
+		u.Tokens, u.Err = a.takeTokens(rows, s)
+	}
+	switch {
+	case u.Err != nil:
+		a.leave(s)
+	case len(a.live) == 0:
+		u.Results = a.results
+	}
+	return u
+}
+
+// checkLogits returns an error if logits are not numbers.
+func checkLogits(rows [][]float32) error {
+	for _, row := range rows {
+		for id, x := range row {
+			if x != x || x > math.MaxFloat32 {
+				return fmt.Errorf("the model gives %v for token %d; expected a finite number: its weights may be no good", x, id)
+			}
+		}
+	}
+	return nil
+}
+
+// leave gives up all sequences.
+func (a *active) leave(s *slots) {
+	for _, q := range a.live {
+		s.drop(q.end)
+	}
+	a.live = nil
+}
+
+// takeTokens lets the sequences of samples, or the one of a greedy search, take a token.
+func (a *active) takeTokens(rows [][]float32, s *slots) ([]Token, error) {
+	live := a.live
+	if a.results == nil {
+		a.results = make([]Result, a.Config.NumReturnSequences)
+		prompt := a.live[0].end
+		live = nil
+		for i := range a.results {
+			q := a.newSequence(i)
+			q.end = prompt
+			prompt.uses++
+			live = append(live, q)
+			if i > 0 {
+				rows = append(rows, rows[0])
+			}
+		}
+		s.drop(prompt)
+	}
+	a.live = nil
+	var out []Token
+	for i, q := range live {
+		id, err := a.choose(q, rows[i])
+		if err != nil {
+			a.live = append(a.live, live[i:]...)
+			return nil, err
+		}
+		out = append(out, Token{q.number, id})
+		before := q.end
+		q.end = after(before, id)
+		s.drop(before) // the sequence no longer ends there
+		if finish, stop := a.finished(q, id); finish != "" {
+			ids := q.end.ids()[len(a.Prompt):]
+			a.results[q.number] = Result{ids, q.sum / math.Pow(float64(len(ids)), a.Config.LengthPenalty), finish, stop}
+			s.drop(q.end)
+			continue
+		}
+		a.live = append(a.live, q)
+	}
+	return out, nil
+}
+
+// choose returns a sequence's next token.
+func (a *active) choose(q *sequence, scores []float32) (int32, error) {
+	norm := logSumExp(scores)
+	raw := scores
+	if len(a.processors) > 0 {
+		scores = slices.Clone(scores)
+		a.process(q.end.ids(), scores)
+	}
+	id := largest(scores, 1)[0]
+	if scores[id] == forbidden {
+		return 0, errForbidden
+	}
+	if a.Config.DoSample {
+		id = draw(scores, q.random)
+	}
+	q.sum += float64(raw[id]) - norm
+	return int32(id), nil
+}
+
+// draw returns a token by its probability.
+func draw(scores []float32, random *rand.Rand) int {
+	norm := logSumExp(scores)
+	left := random.Float64()
+	last := 0
+	for i, s := range scores {
+		if s == forbidden {
+			continue
+		}
+		last = i
+		if left -= math.Exp(float64(s) - norm); left < 0 {
+			break
+		}
+	}
+	return last
+}
+
+// finished reports whether a token is the last of its sequence, and why.
+func (a *active) finished(q *sequence, id int32) (Finish, string) {
+	if slices.Contains(a.Config.EOSTokenIDs, id) {
+		return FinishEOS, ""
+	}
+	if len(a.Config.StopStrings) > 0 {
+		if _, stop := CutStop(a.Text(q.end.ids()[len(a.Prompt):]), a.Config.StopStrings); stop != "" {
+			return FinishStop, stop
+		}
+	}
+	if q.end.place+1 == a.most {
+		return FinishLength, ""
+	}
+	return "", ""
+}
+
+// CutStop returns what a text has before the first of the stop strings in it, and that stop string; all of
+// it and "" if it has none.
+func CutStop(text string, stops []string) (before, stop string) {
+	at := len(text)
+	for _, s := range stops {
+		if i := strings.Index(text, s); i >= 0 && (i < at || i == at && len(s) > len(stop)) {
+			at, stop = i, s
+		}
+	}
+	return text[:at], stop
+}
+
+// takeBeams takes the next tokens of a beam search.
+func (a *active) takeBeams(rows [][]float32, s *slots) error {
+	sums := make([]float32, len(rows))
+	for i, q := range a.live {
+		logSoftmax(rows[i])
+		a.process(q.end.ids(), rows[i])
+		sums[i] = q.score
+	}
+	all := candidates(a.Config, sums, rows)
+	length := a.live[0].end.place + 2 // with the next token
+	var next []*sequence
+	for rank, c := range all {
+		from := a.live[c.beam].end
+		if slices.Contains(a.Config.EOSTokenIDs, c.id) {
+			// Those after the first NumBeams are no better than a beam.
+			if rank < a.Config.NumBeams {
+				ids := from.ids()[len(a.Prompt):]
+				a.beams.add(float64(c.score), length-len(a.Prompt), append(ids, a.Config.EOSTokenIDs[0]), true)
+			}
+			continue
+		}
+		if next = append(next, &sequence{end: after(from, c.id), score: c.score}); len(next) == a.Config.NumBeams {
+			break
+		}
+	}
+	for _, q := range a.live {
+		s.drop(q.end)
+	}
+	a.live = next
+	done := len(all) > 0 && a.beams.done(float64(all[0].score), length)
+	if !done && len(next) > 0 && length < a.most {
+		return nil
+	}
+	if !done {
+		for _, q := range next {
+			a.beams.add(float64(q.score), length-len(a.Prompt), q.end.ids()[len(a.Prompt):], false)
+		}
+	}
+	a.leave(s)
+	for _, h := range a.beams.best(a.Config.NumReturnSequences) {
+		finish := FinishLength
+		if h.ended {
+			finish = FinishEOS
+		}
+		a.results = append(a.results, Result{IDs: h.ids, Score: h.score, Finish: finish})
+	}
+	if len(a.results) == 0 {
+		return errForbidden
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Limits are those of a model and of a scheduler.
+type Limits struct {
+	// VocabSize is the number of tokens, and MaxLength the longest sequence, that the model takes.
+	VocabSize, MaxLength int
+	// Slots is the number of slots of the cache that tokens may have, without that for padding.
+	Slots int
+	// Rows is the most sequences of a call.
+	Rows int
+	// PromptTokens is the most tokens, padding included, of a call that computes prompts. A longer
+	// prompt has a call of its own. 0 is no limit.
+	PromptTokens int
+}
+
+// Validate returns an error that names the first field that makes no sense.
+func (l Limits) Validate() error {
+	switch {
+	case l.VocabSize < 1 || l.VocabSize > math.MaxInt32:
+		return fmt.Errorf("the vocabulary has %d tokens; expected 1 or more", l.VocabSize)
+	case l.MaxLength < 2 || l.MaxLength > math.MaxInt32:
+		return fmt.Errorf("the model's greatest length is %d; expected 2 or more", l.MaxLength)
+	case l.Slots < 1 || l.Slots >= math.MaxInt32:
+		return fmt.Errorf("the cache has %d slots; expected 1 to %d", l.Slots, math.MaxInt32-1)
+	case l.Rows < 1:
+		return fmt.Errorf("a call has %d sequences; expected 1 or more", l.Rows)
+	case l.PromptTokens < 0:
+		return fmt.Errorf("a call has %d tokens of prompts; expected 0 (no limit) or more", l.PromptTokens)
+	}
+	return nil
+}
+
+// Batch is what a model is to compute: the next tokens of some sequences. Its lists are matrices, row after
+// row, padded with 0.
+type Batch struct {
+	// Rows is the number of sequences, Tokens the most new tokens of one, and Context the most tokens of
+	// one in all.
+	Rows, Tokens, Context int
+	// InputIDs are the new tokens, PositionIDs their places in their sequences, and Slots their slots:
+	// [Rows, Tokens].
+	InputIDs, PositionIDs, Slots []int32
+	// ContextSlots are the slots of the tokens of each sequence from its first to its last new one:
+	// [Rows, Context].
+	ContextSlots []int32
+	// Last is the column of each sequence's last new token: [Rows].
+	Last []int32
+}
+
+// Scheduler has the state of many requests. It is not safe for concurrent use.
+type Scheduler struct {
+	limits   Limits
+	slots    *slots
+	reserved int // slots that the requests in running may need
+	rows     int // sequences that they may have
+	waiting  []*active
+	running  []*active
+	called   []called // those of the batch that Next gave, until Take; nil before
+}
+
+// called is a request of a batch and the number of its rows.
+type called struct {
+	*active
+	rows int
+}
+
+// New returns a scheduler without requests.
+func New(l Limits) (*Scheduler, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	return &Scheduler{limits: l, slots: newSlots(l.Slots)}, nil
+}
+
+// Add adds a request. It returns an error, and leaves the request out, if it makes no sense or can never
+// have the slots that it needs.
+func (s *Scheduler) Add(r Request) error {
+	if s.find(r.ID) != nil {
+		return fmt.Errorf("request %d is not finished; expected another id", r.ID)
+	}
+	a, err := newActive(r, s.limits)
+	if err == nil {
+		s.waiting = append(s.waiting, a)
+	}
+	return err
+}
+
+// find returns the request of an id that is not finished, or nil.
+func (s *Scheduler) find(id uint64) *active {
+	for _, list := range [][]*active{s.waiting, s.running} {
+		for _, a := range list {
+			if a.ID == id {
+				return a
+			}
+		}
+	}
+	return nil
+}
+
+// Cancel takes a request out, if there is one of the id that is not finished. It has no more updates.
+func (s *Scheduler) Cancel(id uint64) {
+	if a := s.find(id); a != nil {
+		a.leave(s.slots)
+		s.remove(a)
+	}
+}
+
+// remove forgets a request.
+func (s *Scheduler) remove(a *active) {
+	if i := slices.Index(s.waiting, a); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		return
+	}
+	i := slices.Index(s.running, a)
+	s.running = slices.Delete(s.running, i, i+1)
+	s.reserved -= a.need
+	s.rows -= a.width()
+}
+
+// Waiting returns the number of requests that wait for room.
+func (s *Scheduler) Waiting() int { return len(s.waiting) }
+
+// Running returns the number of requests that have room.
+func (s *Scheduler) Running() int { return len(s.running) }
+
+// Next returns the next batch, and false if there is nothing to compute. The batch is either of prompts, or
+// of one token of every sequence. Take must be called before the next call of Next.
+func (s *Scheduler) Next() (*Batch, bool) {
+	if s.called != nil {
+		panic("generate: Next was called before Take")
+	}
+	for len(s.waiting) > 0 {
+		a := s.waiting[0] // requests enter in their order, so that none waits forever
+		if s.reserved+a.need > s.limits.Slots || s.rows+a.width() > s.limits.Rows {
+			break
+		}
+		s.waiting = s.waiting[1:]
+		s.running = append(s.running, a)
+		s.reserved += a.need
+		s.rows += a.width()
+	}
+	next := s.prompts()
+	for _, a := range next {
+		a.begin()
+	}
+	if len(next) == 0 {
+		next = s.running
+	}
+	if len(next) == 0 {
+		return nil, false
+	}
+	for _, a := range next {
+		s.called = append(s.called, called{a, len(a.live)})
+	}
+	return s.batch(), true
+}
+
+// prompts returns the requests whose prompts are computed next.
+func (s *Scheduler) prompts() []*active {
+	var out []*active
+	longest := 0
+	for _, a := range s.running {
+		if a.started {
+			continue
+		}
+		longest = max(longest, len(a.Prompt))
+		if s.limits.PromptTokens > 0 && len(out) > 0 && longest*(len(out)+1) > s.limits.PromptTokens {
+			break
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// batch lays out the tokens that have no slot, and gives them one.
+func (s *Scheduler) batch() *Batch {
+	type row struct{ news, all []*token }
+	var rows []row
+	b := new(Batch)
+	for _, a := range s.called {
+		for _, q := range a.live {
+			r := row{all: make([]*token, q.end.place+1)}
+			first := q.end.place + 1
+			for t := q.end; t != nil; t = t.before {
+				r.all[t.place] = t
+				if t.slot == 0 {
+					first = t.place
+				}
+			}
+			r.news = r.all[first:]
+			for _, t := range r.news {
+				s.slots.take(t)
+			}
+			b.Tokens, b.Context = max(b.Tokens, len(r.news)), max(b.Context, len(r.all))
+			rows = append(rows, r)
+		}
+	}
+	b.Rows = len(rows)
+	b.InputIDs, b.PositionIDs, b.Slots = make([]int32, b.Rows*b.Tokens), make([]int32, b.Rows*b.Tokens), make([]int32, b.Rows*b.Tokens)
+	b.ContextSlots, b.Last = make([]int32, b.Rows*b.Context), make([]int32, b.Rows)
+	for i, r := range rows {
+		for j, t := range r.news {
+			at := i*b.Tokens + j
+			b.InputIDs[at], b.PositionIDs[at], b.Slots[at] = t.id, int32(t.place), t.slot
+		}
+		for j, t := range r.all {
+			b.ContextSlots[i*b.Context+j] = t.slot
+		}
+		b.Last[i] = int32(len(r.news) - 1)
+	}
+	return b
+}
+
+// Take takes the logits of the batch, [Rows, VocabSize], which it may overwrite, and lets every sequence of
+// the batch take its next token. It returns what happened to each request of it, in order.
+func (s *Scheduler) Take(logits []float32) ([]Update, error) {
+	if s.called == nil {
+		return nil, errors.New("logits are given; expected a batch to be asked for before")
+	}
+	vocab, rows := s.limits.VocabSize, 0
+	for _, c := range s.called {
+		rows += c.rows
+	}
+	if len(logits) != rows*vocab {
+		return nil, fmt.Errorf("the model gave %d logits; expected %d, for %d sequences and %d tokens", len(logits), rows*vocab, rows, vocab)
+	}
+	all := s.called
+	s.called = nil
+	var out []Update
+	for _, a := range all {
+		own := make([][]float32, a.rows)
+		for i := range own {
+			own[i], logits = logits[:vocab:vocab], logits[vocab:]
+		}
+		if len(a.live) == 0 {
+			continue // canceled
+		}
+		u := a.take(own, s.slots)
+		if u.Err != nil || u.Results != nil {
+			s.remove(a.active)
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
