@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 # TensorFlow is imported only after the arguments have been checked: the import
 # takes seconds, and TensorFlow may not be installed.
+from gorbit_export import causal_config, release
 from gorbit_export import config as configs
-from gorbit_export import release
 from gorbit_export.errors import UsageError
 from gorbit_export.models import command
 
 if TYPE_CHECKING:
+    from gorbit_export import data as datasets
+    from gorbit_export import vocabulary as vocabularies
     from gorbit_export.task import Task
 
 TASKS = ("classification", "multilabel", "regression", "tokens", "qa", "mlm")
@@ -84,39 +86,66 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     bert.add_argument("--task", required=True, choices=TASKS, help="what the model answers")
-    bert.add_argument(
-        "--data",
-        help="folder of a dataset that gorbit convert wrote, for its labels and special tokens",
-    )
-    bert.add_argument(
-        "--tokenizer",
-        help="tokenizer.json, vocab.txt or a folder with one of them, in place of --data: the "
-        "special tokens of records that another program wrote",
-    )
+    _add_tokenizer(bert)
     bert.add_argument(
         "--num-labels", type=int, help="number of labels (default: those of --data, or 2)"
     )
     bert.set_defaults(run=_export)
     _add_encoder(bert)
+    causal = models.add_parser(
+        "causal",
+        help="a causal language model, such as GPT-2 or Llama",
+        description="A causal language model, such as GPT-2 or Llama, for texts.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    causal.add_argument("--task", choices=["lm"], default="lm", help="what the model answers")
+    _add_tokenizer(causal)
+    causal.set_defaults(run=_export)
+    presets = ", ".join(causal_config.PRESETS)
+    types = ", ".join(causal_config.FAMILIES)
+    _add_model(
+        causal,
+        f"{presets}, or a config.json file of Hugging Face whose model_type is one of {types}",
+        "default: attention's queries and values, query_key_value in GPT-2",
+    )
     command.add(models)
     return parser
 
 
-def _add_encoder(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--config",
-        required=True,
-        help=f"{', '.join(configs.PRESETS)}, or a bert_config.json / config.json file",
+def _add_tokenizer(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data",
+        help="folder of a dataset that gorbit convert wrote, for its labels and special tokens",
     )
-    add("--out", required=True, help="folder to write; must not exist")
-    add("--overwrite", action="store_true", help="replace an existing export in --out")
-    add(
+    parser.add_argument(
+        "--tokenizer",
+        help="tokenizer.json, vocab.txt or a folder with one of them, in place of --data: the "
+        "special tokens of records that another program wrote",
+    )
+
+
+def _add_encoder(parser: argparse.ArgumentParser) -> None:
+    _add_model(
+        parser,
+        f"{', '.join(configs.PRESETS)}, or a bert_config.json / config.json file",
+        "query, key, value, output, intermediate, feed_forward",
+        "query,value",
+    )
+    parser.add_argument(
         "--pooling",
         choices=["first", "mean"],
         default="first",
         help="first: BERT's own pooler on the first token; mean: the mean of all tokens",
     )
+
+
+def _add_model(
+    parser: argparse.ArgumentParser, config: str, targets: str, default: str | None = None
+) -> None:
+    add = parser.add_argument
+    add("--config", required=True, help=config)
+    add("--out", required=True, help="folder to write; must not exist")
+    add("--overwrite", action="store_true", help="replace an existing export in --out")
     add("--optimizer", choices=_OPTIMIZERS, default="adamw", help="how variables are updated")
     add(
         "--recompute",
@@ -146,9 +175,8 @@ def _add_encoder(parser: argparse.ArgumentParser) -> None:
     add("--lora-alpha", type=float, default=16.0, help="adapters are multiplied by alpha / rank")
     add(
         "--lora-targets",
-        default="query,value",
-        help="which maps of a layer get an adapter: query, key, value, output, intermediate, "
-        "feed_forward",
+        default=default,
+        help=f"which maps of a layer get an adapter: {targets}",
     )
     add("--vocab-size", type=int, help="vocabulary size (default: the configuration's)")
     add("--seed", type=_seed, default=0, help="seed of the initial weights")
@@ -169,7 +197,7 @@ def _export(args: argparse.Namespace) -> None:
     import pathlib
 
     with _usage():
-        config = configs.load(args.config)
+        config = (causal_config if args.model == "causal" else configs).load(args.config)
         if args.vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=args.vocab_size)
         _check_memory(config)
@@ -182,7 +210,7 @@ def _export(args: argparse.Namespace) -> None:
     try:
         with _usage():
             export.refuse_existing(out, args.overwrite)
-            task = _task(args, config)
+            task = (_causal if args.model == "causal" else _task)(args, config)
         optimizer = optimizers.OPTIMIZERS[args.optimizer]()
         module = export.write(task, optimizer, out, args.overwrite, args.xla)
     except tf.errors.OpError as err:  # a full disk, or not enough memory
@@ -202,6 +230,43 @@ def _lora(args: argparse.Namespace) -> Any:
     return bert.Lora(args.lora_rank, args.lora_alpha, tuple(args.lora_targets.split(",")))
 
 
+def _causal(args: argparse.Namespace, config: causal_config.CausalConfig) -> Task:
+    """Returns the causal language model that the arguments describe."""
+    from gorbit_export import causal
+
+    _dataset(args, config.vocab_size)
+    lora = None
+    if args.lora_rank is not None:
+        targets = tuple(args.lora_targets.split(",")) if args.lora_targets else ()
+        lora = causal.Lora(args.lora_rank, args.lora_alpha, targets)
+    build = causal.Build(config, args.seed, args.recompute, args.precision, lora)
+    return causal.LanguageModel(build)
+
+
+def _dataset(
+    args: argparse.Namespace, rows: int
+) -> tuple[datasets.Data | None, vocabularies.Vocabulary | None]:
+    """Reads --data or --tokenizer, and checks that a model of so many words is for them."""
+    from gorbit_export import data as datasets
+    from gorbit_export import vocabulary as vocabularies
+
+    if args.data and args.tokenizer:
+        raise ValueError("--data and --tokenizer are given; --data has a tokenizer: expected one")
+    data = datasets.load(args.data) if args.data else None
+    vocabulary = data.vocabulary if data else None
+    if args.tokenizer:
+        vocabulary = vocabularies.load(pathlib.Path(args.tokenizer))
+    size = data.vocab_size if data else vocabulary.size if vocabulary else rows
+    # A model may have more rows than a tokenizer.json, so that their number is a round one.
+    spare = vocabulary is not None and vocabulary.path.suffix == ".json"
+    if size != rows and not (spare and size < rows):
+        raise ValueError(
+            f"the vocabulary of {args.data or args.tokenizer} has {size} tokens; expected "
+            f"{rows}, as in the configuration; add --vocab-size {size}"
+        )
+    return data, vocabulary
+
+
 def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     """Returns the task that the arguments describe."""
     from gorbit_export import classifier, encoded
@@ -209,25 +274,11 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     how = (args.seed, args.recompute, args.precision, _lora(args))
     if args.model == "bert-classifier":
         return classifier.Classification(config, args.num_labels, args.pooling, *how)
-    from gorbit_export import data as datasets
     from gorbit_export import mlm, multilabel, qa, regression, tokens
     from gorbit_export import vocabulary as vocabularies
 
     build = encoded.Build(config, *how)
-    if args.data and args.tokenizer:
-        raise ValueError("--data and --tokenizer are given; --data has a tokenizer: expected one")
-    data = datasets.load(args.data) if args.data else None
-    vocabulary = data.vocabulary if data else None
-    if args.tokenizer:
-        vocabulary = vocabularies.load(pathlib.Path(args.tokenizer))
-    size = data.vocab_size if data else vocabulary.size if vocabulary else config.vocab_size
-    # A model may have more rows than a tokenizer.json, so that their number is a round one.
-    spare = vocabulary is not None and vocabulary.path.suffix == ".json"
-    if size != config.vocab_size and not (spare and size < config.vocab_size):
-        raise ValueError(
-            f"the vocabulary of {args.data or args.tokenizer} has {size} tokens; expected "
-            f"{config.vocab_size}, as in the configuration; add --vocab-size {size}"
-        )
+    data, vocabulary = _dataset(args, config.vocab_size)
     labels = data.labels if data else ()
     if args.num_labels is not None and args.task in ("regression", "qa", "mlm"):
         raise ValueError(f"--num-labels is given; --task {args.task} has no labels")
@@ -264,7 +315,7 @@ def _usage() -> Iterator[None]:
         raise UsageError(_sentence(err)) from err
 
 
-def _check_memory(config: configs.BertConfig) -> None:
+def _check_memory(config: configs.BertConfig | causal_config.CausalConfig) -> None:
     """Raises MemoryError if the model does not fit this machine, for instance after a typo."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -120,6 +120,8 @@ class Export(tf.Module):
             setattr(self, name, _function(name, body, specs, xla and name in _PASSES))
         if self.adapted:
             self.merge = _function("merge", self._merge, [], False)
+        if generation := task.generation():
+            self.generate = _function("generate", generation.generate, generation.specs(), False)
         if task.metrics:
             self.results = _function("results", self._results, self._results_specs(), False)
 
@@ -290,6 +292,7 @@ class Export(tf.Module):
     def contract(self) -> dict[str, Any]:
         """The content of gorbit.json."""
         task, optimizer = self._task, self._optimizer
+        generation = task.generation()
         return {
             "format": "gorbit",
             "version": VERSION,
@@ -312,6 +315,7 @@ class Export(tf.Module):
             "features": [_describe_feature(feature) for feature in task.features],
             **({"masking": task.masking} if task.masking else {}),
             "outputs": self._describe_outputs(),
+            **({"generation": generation.described()} if generation else {}),
             **self._describe_metrics(),
             "updates": {
                 rule.function: {

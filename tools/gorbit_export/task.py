@@ -137,6 +137,68 @@ class Hyperparameter:
         return tf.TensorSpec([], tf.float32, self.name)
 
 
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """What generation keeps of each token.
+
+    Attributes:
+        name: its name, letters, digits, `_` and `/`.
+        shape: of a token's entry.
+        dtype: of the entries.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: tf.DType = tf.float32
+
+    @property
+    def argument(self) -> str:
+        """The argument of the function `generate`: a handle of a variable of all entries."""
+        return "cache_" + self.name.replace("/", "_")
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """How a model makes tokens one after the other, see docs/reference/contract.md.
+
+    Attributes:
+        max_length: the most tokens of a sequence.
+        vocab_size: number of logits.
+        caches: what is kept of each token.
+        next_logits: the function, of `input_ids`, `position_ids`, `slots`, `context`, `last` and
+            a list of the caches' handles; gives float32 [B, V].
+    """
+
+    max_length: int
+    vocab_size: int
+    caches: tuple[Cache, ...]
+    next_logits: Callable[..., Tensor]
+
+    def described(self) -> dict[str, Any]:
+        """The field `generation` of gorbit.json."""
+        return {
+            "max_length": self.max_length,
+            "vocab_size": self.vocab_size,
+            "caches": [
+                {"name": c.name, "dtype": c.dtype.name, "shape": list(c.shape)} for c in self.caches
+            ],
+        }
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """The arguments of the function `generate`."""
+        tokens = [
+            tf.TensorSpec([None, None], tf.int32, name)
+            for name in ("input_ids", "position_ids", "slots", "context")
+        ]
+        handles = [tf.TensorSpec([], tf.resource, c.argument) for c in self.caches]
+        return [*tokens, tf.TensorSpec([None], tf.int32, "last"), *handles]
+
+    def generate(self, **inputs: Tensor) -> dict[str, Tensor]:
+        """The function `generate`."""
+        caches = [inputs.pop(c.argument) for c in self.caches]
+        return {"logits": self.next_logits(**inputs, caches=caches)}
+
+
 class Task(abc.ABC):
     """A model with a loss, as the export contract sees it.
 
@@ -208,6 +270,10 @@ class Task(abc.ABC):
     def results(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns a float32 scalar per metric from the totals of the sums in `results_of`."""
         raise NotImplementedError
+
+    def generation(self) -> Generation | None:
+        """How the model makes tokens one after the other; None, the default, if it does not."""
+        return None
 
     def trains(self, path: str, variable: tf.Variable) -> bool:
         """Whether a variable is trained. Others are states."""

@@ -1,0 +1,772 @@
+"""Causal language models (GPT-2, Llama and their like) over packed rows, and their generation."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from gorbit_export import bert, encoded, layers, ops, task
+from gorbit_export.causal_config import CausalConfig
+
+Tensor = tf.Tensor
+
+# The embeddings draw at site 0; layer i at sites 1 + 4 i (attention weights), 2 + 4 i (attention
+# output) and 3 + 4 i (feed-forward output), as in bert.
+_SITES_PER_LAYER = 4
+
+LOGITS = 1 << 25
+"""How many logits a training pass has at once, about: those of all tokens would be most of its
+memory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lora:
+    """Adapters of low rank (Hu et al. 2021): the model is frozen, they are trained.
+
+    Attributes:
+        rank: of each adapter.
+        alpha: an adapter is multiplied by alpha / rank.
+        targets: which maps of a layer have one; empty for attention's queries and values, which
+            are one map with the keys in GPT-2.
+    """
+
+    rank: int
+    alpha: float = 16.0
+    targets: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Build:
+    """How a model is made.
+
+    Attributes:
+        config: its sizes.
+        seed: seed of the initial weights.
+        recompute: one of bert.RECOMPUTE.
+        precision: one of task.PRECISIONS.
+        lora: freezes the model and adds adapters to it.
+    """
+
+    config: CausalConfig
+    seed: int = 0
+    recompute: str = "none"
+    precision: str = "float32"
+    lora: Lora | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Dropout:
+    """Dropout of a training pass: the rates (float32 scalars) and the random source."""
+
+    embedding: Tensor
+    hidden: Tensor
+    attention: Tensor
+    random: ops.Random
+
+
+class Map(layers.Dense):
+    """A linear map whose matrix may be stored either way round, with or without a bias."""
+
+    def __init__(  # noqa: D107
+        self,
+        inputs: int,
+        outputs: int,
+        stddev: float,
+        seed: int,
+        foreign: str,
+        bias: bool,
+        transpose: bool,
+    ) -> None:
+        layers.Layer.__init__(self)
+        names = layers.Foreign((f"{foreign}.weight",), transpose=transpose)
+        kernel = layers.initial([inputs, outputs], stddev, seed, names.names[0])
+        self._add("kernel", kernel, names, layers.Initializer("normal", stddev))
+        if bias:
+            self._add("bias", tf.zeros([outputs]), layers.Foreign((f"{foreign}.bias",)))
+        self._biased, self._called, self._scale = bias, foreign, 0.0
+
+    def weights(self) -> list[tf.Variable]:
+        """The kernel, and the bias and the adapter if there are any, in the order of `apply`."""
+        return [self.kernel, *([self.bias] if self._biased else []), *(self.adapter or ())]
+
+    def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
+        """Maps x [N, inputs] by the first of `weights`, which are taken from the list."""
+        y = tf.matmul(x, weights.pop(0))
+        bias = weights.pop(0) if self._biased else None
+        if self._adapted:
+            down, up = weights.pop(0), weights.pop(0)
+            y += tf.matmul(tf.matmul(x, down), up) * tf.cast(self._scale, x.dtype)
+        return y if bias is None else tf.nn.bias_add(y, ops.cast(bias, y.dtype))
+
+
+class RMSNorm(layers.Layer):
+    """Root mean square normalization over the last axis (Zhang & Sennrich 2019)."""
+
+    def __init__(self, width: int, epsilon: float, foreign: str) -> None:
+        """Makes a scale of ones."""
+        super().__init__()
+        self._epsilon = epsilon
+        self._add("scale", tf.ones([width]), layers.Foreign((f"{foreign}.weight",)))
+
+    def weights(self) -> list[tf.Variable]:
+        """What `apply` takes."""
+        return [self.scale]
+
+    def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
+        """Normalizes float32 [..., width] by the first of `weights`, taken from the list."""
+        square = tf.reduce_mean(tf.square(x), -1, keepdims=True)
+        return x * tf.math.rsqrt(square + self._epsilon) * weights.pop(0)
+
+
+class LayerNorm(layers.LayerNorm):
+    """layers.LayerNorm with weights that are given."""
+
+    def weights(self) -> list[tf.Variable]:
+        """What `apply` takes."""
+        return [self.scale, self.bias]
+
+    def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
+        """Normalizes float32 [..., width] by the first of `weights`, taken from the list."""
+        return ops.layer_norm(x, weights.pop(0), weights.pop(0), self._epsilon)
+
+
+def _norm(config: CausalConfig, foreign: str) -> RMSNorm | LayerNorm:
+    kind = RMSNorm if config.family.rotary else LayerNorm
+    return kind(config.hidden_size, config.norm_epsilon, foreign)
+
+
+class Layer(tf.Module):
+    """A layer: attention and a feed-forward network, each after a norm and added to its input."""
+
+    def __init__(self, config: CausalConfig, index: int, seed: int) -> None:
+        """Makes the variables of layer `index`."""
+        super().__init__()
+        self._config = config
+        h, i, std = config.hidden_size, config.intermediate_size, config.initializer_range
+        q, kv = config.query_width, config.cache_width
+        rotary, biased = config.family.rotary, config.biased_attention
+
+        if rotary:
+            at, net = f"layers.{index}.self_attn", f"layers.{index}.mlp"
+
+            def make(inputs: int, outputs: int, name: str, bias: bool = False) -> Map:
+                return Map(inputs, outputs, std, seed, name, bias, True)
+
+            self.attention_norm = _norm(config, f"layers.{index}.input_layernorm")
+            self.query = make(h, q, f"{at}.q_proj", biased)
+            self.key = make(h, kv, f"{at}.k_proj", biased)
+            self.value = make(h, kv, f"{at}.v_proj", biased)
+            self.output = make(q, h, f"{at}.o_proj", biased and config.model_type == "llama")
+            self.feed_forward_norm = _norm(config, f"layers.{index}.post_attention_layernorm")
+            self.gate = make(h, i, f"{net}.gate_proj")
+            self.intermediate = make(h, i, f"{net}.up_proj")
+            self.feed_forward = make(i, h, f"{net}.down_proj")
+            return
+        at, net = f"h.{index}.attn", f"h.{index}.mlp"
+        # What is added to the sum of the layers begins smaller (Radford et al. 2019).
+        last = std / math.sqrt(2 * config.num_hidden_layers)
+        self.attention_norm = _norm(config, f"h.{index}.ln_1")
+        self.query_key_value = Map(h, 3 * h, std, seed, f"{at}.c_attn", True, False)
+        self.output = Map(h, h, last, seed, f"{at}.c_proj", True, False)
+        self.feed_forward_norm = _norm(config, f"h.{index}.ln_2")
+        self.intermediate = Map(h, i, std, seed, f"{net}.c_fc", True, False)
+        self.feed_forward = Map(i, h, last, seed, f"{net}.c_proj", True, False)
+
+    def maps(self) -> dict[str, Map]:
+        """The maps by their names, in the order in which they are computed."""
+        names = ("query_key_value", "query", "key", "value", "output")
+        names += ("gate", "intermediate", "feed_forward")
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
+
+    def weights(self) -> list[tf.Variable]:
+        """The variables in the order in which they are used."""
+        maps = self.maps()
+        last = ("gate", "intermediate", "feed_forward")
+        parts = [self.attention_norm, *(m for name, m in maps.items() if name not in last)]
+        parts += [self.feed_forward_norm, *(m for name, m in maps.items() if name in last)]
+        return [w for part in parts for w in part.weights()]
+
+    def heads(self, x: Tensor, positions: Tensor, weights: list[Tensor]) -> list[Tensor]:
+        """Computes query, key and value, [N, width] each, of x float32 [N, H] at int32 [N]."""
+        c = self._config
+        x = ops.cast(self.attention_norm.apply(x, weights), weights[0].dtype)
+        if not c.family.rotary:
+            return tf.split(self.query_key_value.apply(x, weights), 3, 1)
+        query, key, value = (part.apply(x, weights) for part in (self.query, self.key, self.value))
+        turned = [rotate(y, positions, c.head_size, c.rope_theta) for y in (query, key)]
+        return [*turned, value]
+
+    def rest(
+        self,
+        x: Tensor,
+        context: Tensor,
+        weights: list[Tensor],
+        drop: Callable[[int, Tensor], Tensor],
+    ) -> Tensor:
+        """Adds what attention gave to x, and then the feed-forward network.
+
+        Args:
+            x: float32 [N, H], the layer's input.
+            context: [N, width], what the heads gave.
+            weights: those that `heads` left.
+            drop: dropout at one of the layer's sites 1 and 2.
+        """
+        x += drop(1, ops.cast(self.output.apply(context, weights), tf.float32))
+        y = ops.cast(self.feed_forward_norm.apply(x, weights), context.dtype)
+        act = self._config.hidden_act
+        if self._config.family.rotary:
+            gate = ops.activate(act, self.gate.apply(y, weights))
+            y = gate * self.intermediate.apply(y, weights)
+        else:
+            y = ops.activate(act, self.intermediate.apply(y, weights))
+        return x + drop(2, ops.cast(self.feed_forward.apply(y, weights), tf.float32))
+
+
+def rotate(x: Tensor, positions: Tensor, width: int, theta: float) -> Tensor:
+    """Turns the two halves of each head by angles that grow with the position (Su et al. 2021).
+
+    Args:
+        x: [N, heads * width].
+        positions: int32 [N].
+        width: of a head.
+        theta: the base of the angles: element i turns by position / theta^(2 i / width).
+    """
+    steps = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+    turns = tf.constant((1 / np.float32(theta) ** steps).astype(np.float32))
+    angles = tf.cast(positions, tf.float32)[:, None, None] * turns
+    cos, sin = tf.cos(angles), tf.sin(angles)
+    halves = tf.reshape(ops.cast(x, tf.float32), [-1, x.shape[1] // width, 2, width // 2])
+    a, b = halves[:, :, 0], halves[:, :, 1]
+    turned = tf.stack([a * cos - b * sin, b * cos + a * sin], 2)
+    return ops.cast(tf.reshape(turned, [-1, x.shape[1]]), x.dtype)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    allowed: Tensor,
+    config: CausalConfig,
+    drop: Callable[[Tensor], Tensor] = lambda weights: weights,
+) -> Tensor:
+    """Computes attention, each head of keys and values being that of several heads of queries.
+
+    Args:
+        query: [B, T, query width].
+        key: [B, L, cache width].
+        value: of the shape of key.
+        allowed: bool [B, T, L], what each query sees; one at least.
+        config: the number of heads.
+        drop: dropout of the weights, [B, heads, T, L] but for the shape.
+
+    Returns:
+        [B * T, query width].
+    """
+    d, kv = config.head_size, config.key_value_heads
+    groups = config.num_attention_heads // kv
+    shape, length = tf.shape(query), tf.shape(key)[1]
+    b, t = shape[0], shape[1]
+    query = tf.transpose(tf.reshape(query, [b, t, kv, groups, d]), [0, 2, 3, 1, 4])
+    query = tf.reshape(query, [b, kv, groups * t, d]) * tf.cast(1 / math.sqrt(d), query.dtype)
+    key, value = (
+        tf.transpose(tf.reshape(x, [b, length, kv, d]), [0, 2, 1, 3]) for x in (key, value)
+    )
+    scores = ops.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
+    scores = tf.reshape(scores, [b, kv, groups, t, length])
+    # Finite, so that a softmax over nothing is not NaN.
+    scores += tf.where(allowed, 0.0, -1e9)[:, None, None, :, :]
+    weights = drop(ops.cast(tf.nn.softmax(scores), query.dtype))
+    context = tf.matmul(tf.reshape(weights, [b, kv, groups * t, length]), value)
+    context = tf.transpose(tf.reshape(context, [b, kv, groups, t, d]), [0, 3, 1, 2, 4])
+    return tf.reshape(context, [b * t, kv * groups * d])
+
+
+class CausalLM(tf.Module):
+    """Embeddings, layers and a norm, and the table that logits are products with.
+
+    The sum of the layers is float32, and so are norms and softmax; products are in the compute
+    dtype. A layer is one graph function, called once per layer with its weights.
+    """
+
+    def __init__(self, build: Build) -> None:
+        """Makes the variables."""
+        super().__init__()
+        c, seed, std = build.config, build.seed, build.config.initializer_range
+        if build.recompute not in bert.RECOMPUTE:
+            known = " or ".join(bert.RECOMPUTE)
+            raise ValueError(f"recompute is {build.recompute!r}; expected {known}")
+        if build.precision not in task.PRECISIONS:
+            known = ", ".join(task.PRECISIONS)
+            raise ValueError(f"precision is {build.precision!r}; expected one of {known}")
+        if c.hidden_act not in ops.ACTIVATIONS:
+            known = ", ".join(ops.ACTIVATIONS)
+            raise ValueError(f"the activation is {c.hidden_act!r}; expected one of {known}")
+        self._config, self._recompute = c, build.recompute
+        self._compute = task.PRECISIONS[build.precision]
+        rotary = c.family.rotary
+        self.words = layers.Embedding(
+            c.vocab_size, c.hidden_size, std, seed, "embed_tokens" if rotary else "wte"
+        )
+        if not rotary:
+            rows = c.max_position_embeddings
+            self.positions = layers.Embedding(rows, c.hidden_size, std, seed, "wpe")
+        self.layers = [Layer(c, i, seed) for i in range(c.num_hidden_layers)]
+        self.norm = _norm(c, "norm" if rotary else "ln_f")
+        if not c.tied:
+            self.head = layers.Embedding(c.vocab_size, c.hidden_size, std, seed, "lm_head")
+        if build.lora:
+            self._adapt(build.lora, seed)
+        functions = [tf.function(f, autograph=False) for f in (self._layer, self._cached_layer)]
+        # In lambdas, because a module saves every tf.function among its attributes.
+        self._call_layer = lambda *args: functions[0](*args)
+        self._call_cached = lambda *args: functions[1](*args)
+
+    def _adapt(self, lora: Lora, seed: int) -> None:
+        """Freezes the model and adds adapters to its layers."""
+        own = self.layers[0].maps()
+        targets = lora.targets or tuple(
+            name for name in ("query_key_value", "query", "value") if name in own
+        )
+        for target in targets:
+            if target not in own:
+                known = ", ".join(own)
+                raise ValueError(f"LoRA target is {target!r}; expected some of {known}")
+        # Checks the rest.
+        bert.Lora(lora.rank, lora.alpha)
+        if len(set(targets)) < len(targets):
+            raise ValueError(f"LoRA targets are {targets}; expected each once")
+        limit = min(self._config.hidden_size, self._config.intermediate_size)
+        if lora.rank > limit:
+            raise ValueError(f"LoRA rank is {lora.rank}; expected 1 to {limit}, the model's width")
+        for module in self.submodules:
+            if isinstance(module, layers.Layer):
+                module.freeze()
+        for layer in self.layers:
+            for target in targets:
+                layer.maps()[target].adapt(lora.rank, lora.alpha / lora.rank, seed)
+
+    def table(self) -> Tensor:
+        """The table of the logits, float32 [V, H]."""
+        return tf.convert_to_tensor((self.words if self._config.tied else self.head).table)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Returns float32 [N, V] of [N, H]."""
+        table = ops.cast(self.table(), x.dtype)
+        return ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+
+    def __call__(
+        self,
+        input_ids: Tensor,
+        sequence_ids: Tensor,
+        position_ids: Tensor,
+        dropout: Dropout | None = None,
+    ) -> Tensor:
+        """Computes what logits are products of.
+
+        Args:
+            input_ids: int32 [R, S], rows of the vocabulary.
+            sequence_ids: int32 [R, S]: a token sees itself and the tokens before it in its row
+                that have the same number. 0 is padding.
+            position_ids: int32 [R, S], restarting at 0 with every sequence.
+            dropout: rates and random source; None in evaluation.
+
+        Returns:
+            [R * S, H] in the compute dtype.
+        """
+        positions = tf.reshape(position_ids, [-1])
+        x = self._embed(tf.reshape(input_ids, [-1]), positions)
+        if dropout is not None:
+            x = ops.dropout(x, dropout.embedding, dropout.random.site(0))
+        for i, layer in enumerate(self.layers):
+            weights = self._weights(layer)
+            if dropout is None:
+                x = self._call_layer(x, sequence_ids, positions, None, None, None, None, weights)
+                continue
+            rest = (
+                sequence_ids,
+                positions,
+                dropout.hidden,
+                dropout.attention,
+                dropout.random.key,
+                dropout.random.site(1 + _SITES_PER_LAYER * i).counter,
+            )
+            if self._recompute == "layers":
+                x = self._recomputed_layer(x, rest, weights)
+            else:
+                x = self._call_layer(x, *rest, weights)
+        return self._normed(x)
+
+    # Keeps a layer's input only, and computes the layer again for its gradient.
+    _recomputed_layer = bert.Encoder._recomputed_layer
+
+    def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        x = self.words(ids)
+        return x if self._config.family.rotary else x + self.positions(positions)
+
+    def _normed(self, x: Tensor) -> Tensor:
+        weights = [tf.convert_to_tensor(w) for w in self.norm.weights()]
+        return ops.cast(self.norm.apply(x, weights), self._compute)
+
+    def _weights(self, layer: Layer) -> list[Tensor]:
+        """The weights of a layer, matrices in the compute dtype."""
+        values = [tf.convert_to_tensor(w) for w in layer.weights()]
+        return [ops.cast(v, self._compute) if v.shape.rank == 2 else v for v in values]
+
+    def _layer(
+        self,
+        x: Tensor,
+        sequence_ids: Tensor,
+        positions: Tensor,
+        hidden_dropout: Tensor | None,
+        attention_dropout: Tensor | None,
+        random_key: Tensor | None,
+        random_counter: Tensor | None,
+        weights: list[Tensor],
+    ) -> Tensor:
+        """One layer: x float32 [R * S, H], sequence_ids int32 [R, S], positions int32 [R * S]."""
+
+        def drop(site: int, y: Tensor, rate: Tensor | None = hidden_dropout) -> Tensor:
+            if random_key is None:
+                return y
+            return ops.dropout(y, rate, ops.Random(random_key, random_counter).site(site))
+
+        weights, layer = list(weights), self.layers[0]
+        shape = tf.shape(sequence_ids)
+        by_row = [
+            tf.reshape(y, [shape[0], shape[1], y.shape[1]])
+            for y in layer.heads(x, positions, weights)
+        ]
+        # In int64, because GPUs leave comparisons of int32 to the host.
+        ids, places = tf.cast(sequence_ids, tf.int64), tf.range(tf.cast(shape[1], tf.int64))
+        allowed = tf.equal(ids[:, :, None], ids[:, None, :])
+        allowed &= places[:, None] >= places[None, :]
+        context = attend(*by_row, allowed, self._config, lambda w: drop(0, w, attention_dropout))
+        return layer.rest(x, context, weights, drop)
+
+    def next_logits(
+        self,
+        input_ids: Tensor,
+        position_ids: Tensor,
+        slots: Tensor,
+        context: Tensor,
+        last: Tensor,
+        caches: list[Tensor],
+    ) -> Tensor:
+        """Computes the logits of the tokens after sequences, of which most tokens are cached.
+
+        Args:
+            input_ids: int32 [B, T], the new tokens.
+            position_ids: int32 [B, T].
+            slots: int32 [B, T], where in the caches the new tokens' keys and values go.
+            context: int32 [B, L], the slots of each sequence's positions, new ones included.
+            last: int32 [B], the column of each sequence's last new token.
+            caches: handles of variables [slots, width]: key and value of each layer.
+
+        Returns:
+            float32 [B, V].
+        """
+        shape = tf.shape(input_ids)
+        positions = tf.reshape(position_ids, [-1])
+        x = self._embed(tf.reshape(input_ids, [-1]), positions)
+        for i, layer in enumerate(self.layers):
+            pair = caches[2 * i : 2 * i + 2]
+            x = self._call_cached(x, position_ids, slots, context, *pair, self._weights(layer))
+        at = tf.range(shape[0]) * shape[1] + last
+        return self.logits(self._normed(tf.gather(x, at)))
+
+    def _cached_layer(
+        self,
+        x: Tensor,
+        position_ids: Tensor,
+        slots: Tensor,
+        context: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        weights: list[Tensor],
+    ) -> Tensor:
+        """One layer of next_logits: x float32 [B * T, H], and two handles."""
+        weights, layer, c = list(weights), self.layers[0], self._config
+        query, *new = layer.heads(x, tf.reshape(position_ids, [-1]), weights)
+        places = tf.reshape(slots, [-1])
+        # Slot 0 is nobody's and stays 0, so that what is never looked at is finite.
+        real = tf.not_equal(tf.cast(places, tf.int64), 0)[:, None]
+        shape, known = tf.shape(position_ids), []
+        for handle, entries in zip((keys, values), new):
+            entries = tf.where(real, ops.cast(entries, tf.float32), 0.0)
+            write = tf.raw_ops.ResourceScatterUpdate(
+                resource=handle, indices=places, updates=entries
+            )
+            with tf.control_dependencies([write]):
+                read = tf.raw_ops.ResourceGather(resource=handle, indices=context, dtype=tf.float32)
+            read = tf.ensure_shape(read, [None, None, c.cache_width])
+            known.append(ops.cast(read, query.dtype))
+        columns = tf.range(tf.cast(tf.shape(context)[1], tf.int64))
+        allowed = columns <= tf.cast(position_ids, tf.int64)[:, :, None]
+        query = tf.reshape(query, [shape[0], shape[1], c.query_width])
+        y = attend(query, *known, allowed, c)
+        return layer.rest(x, y, weights, lambda _, y: y)
+
+
+class Parts:
+    """Tokens in parts of the same size, so that no more than about LOGITS logits are there."""
+
+    def __init__(self, count: Tensor, vocab: int) -> None:
+        """Divides `count` tokens."""
+        self._count = count
+        self.number = tf.maximum(-(-count // max(LOGITS // vocab, 1)), 1)
+        self._size = -(-count // self.number)
+
+    def split(self, values: Tensor) -> Tensor:
+        """Makes [N, ...] to [parts, size, ...], with zeros at the end."""
+        more = self.number * self._size - self._count
+        padded = tf.pad(values, [[0, more]] + [[0, 0]] * (values.shape.rank - 1))
+        return tf.reshape(padded, [self.number, self._size, *values.shape[1:]])
+
+    def join(self, values: Tensor) -> Tensor:
+        """Makes [parts, size, ...] to [N, ...]."""
+        return tf.reshape(values, [-1, *values.shape[2:]])[: self._count]
+
+
+def _each(body: Callable[..., Any], values: tuple[Tensor, ...], gives: Any) -> Any:
+    """Calls the body for one part after the other."""
+    return tf.map_fn(
+        lambda part: body(*part), values, fn_output_signature=gives, parallel_iterations=1
+    )
+
+
+def token_losses(
+    x: Tensor, table: Tensor, labels: Tensor, weights: Tensor, smoothing: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Computes the cross entropy of tokens, without having the logits of all of them at once.
+
+    The tokens are taken in parts, one after the other. The backward pass computes the logits of
+    a part again.
+
+    Args:
+        x: [N, H].
+        table: float32 [V, H]; the logits are products with it in the dtype of x.
+        labels: int32 [N] in [0, V), what the tokens are.
+        weights: float32 [N]; 0 for tokens that do not count.
+        smoothing: the share of a target that is spread over all tokens; None for none.
+
+    Returns:
+        float32 scalars: the sum of the losses times weights, which has a gradient, and the
+        sum of the weights of tokens whose label has the largest logit.
+    """
+    vocab, width = table.shape
+    parts = Parts(tf.shape(x)[0], vocab)
+    answers = parts.split(labels), parts.split(weights)
+    narrow = ops.cast(table, x.dtype)
+
+    def part(
+        x: Tensor, labels: Tensor, weights: Tensor, table: Tensor = narrow
+    ) -> tuple[Tensor, Tensor]:
+        logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+        if smoothing is None:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+        else:
+            spread = smoothing / vocab
+            target = tf.one_hot(labels, vocab, 1 - smoothing + spread, spread)
+            losses = tf.nn.softmax_cross_entropy_with_logits(target, logits)
+        right = ops.same(tf.argmax(logits, -1), labels)
+        return encoded.weighted(losses, weights), tf.reduce_sum(right * weights)
+
+    @tf.custom_gradient
+    def apply(x: Tensor, table: Tensor) -> tuple[tuple[Tensor, Tensor], Callable[..., Any]]:
+        del table  # `narrow` is what products take
+        rows = parts.split(x)
+        sums = _each(part, (rows, *answers), (tf.float32, tf.float32))
+
+        def gradient(dloss: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
+            def step(i: Tensor, dx: tf.TensorArray, dtable: Tensor) -> tuple[Any, ...]:
+                own = (rows[i], narrow)
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(own)
+                    loss, _ = part(own[0], *(values[i] for values in answers), own[1])
+                down, across = tape.gradient(loss, own, dloss)
+                return i + 1, dx.write(i, down), dtable + ops.cast(across, tf.float32)
+
+            dx = tf.TensorArray(x.dtype, parts.number, element_shape=[None, width])
+            start = (tf.constant(0), dx, tf.zeros([vocab, width]))
+            _, dx, dtable = tf.while_loop(
+                lambda i, *_: i < parts.number, step, start, parallel_iterations=1
+            )
+            return parts.join(dx.stack()), dtable
+
+        return tuple(tf.reduce_sum(values) for values in sums), gradient
+
+    return apply(x, table)
+
+
+class LanguageModel(task.Task):
+    """Cross entropy of each token but a sequence's first, given those before it.
+
+    The loss is the mean over tokens, not over examples. A token weighs what its example weighs.
+    """
+
+    name = "lm"
+    best = ("loss", "lower")
+    metrics = (task.Metric("perplexity", "lower"),)
+    results_of = ("metric/perplexity/loss", "metric/perplexity/weight")
+
+    def __init__(self, build: Build) -> None:
+        """Makes the model."""
+        self.model, self.build, self.precision = CausalLM(build), build, build.precision
+        c, rows = build.config, ("rows", "length")
+        self.features = [
+            task.Feature("input_ids", tf.int32, rows, below=c.vocab_size),
+            task.Feature("sequence_ids", tf.int32, rows, make="sequence_ids"),
+            task.Feature(
+                "position_ids",
+                tf.int32,
+                rows,
+                make="position_ids",
+                below=c.max_position_embeddings,
+            ),
+            task.Feature("example_ids", tf.int32, rows, role="id", make="example_ids"),
+            task.Feature("example_weights", tf.float32, ("examples",)),
+        ]
+        self.hyperparameters = [
+            encoded.rate("embedding_dropout", c.embedding_dropout, "rate after the embeddings"),
+            encoded.rate("hidden_dropout", c.hidden_dropout, "rate after sublayers"),
+            encoded.rate("attention_dropout", c.attention_dropout, "rate on attention weights"),
+            encoded.rate("label_smoothing", 0.0, "share spread evenly over all tokens"),
+        ]
+        self.outputs = (task.Output("log_probabilities", rows, "tokens"),)
+
+    def description(self) -> dict[str, Any]:
+        """See Task."""
+        c = self.build.config
+        family, h, q, k = c.family, c.hidden_size, c.query_width, c.cache_width
+        net = (6 if family.rotary else 4) * h * c.intermediate_size
+        layer = 4 * h * q + 4 * h * k + net
+        bare = [] if c.tied else ["lm_head."]
+        return {
+            "architecture": c.model_type,
+            "recompute": self.build.recompute,
+            "flops": {
+                "per_token": c.num_hidden_layers * layer + 2 * h * c.vocab_size,
+                "per_token_pair": c.num_hidden_layers * 4 * q,
+            },
+            "config": c.description(),
+            "weights": self._own_weights(),
+            "huggingface": {"config": c.released(), "prefix": family.prefix, "bare": bare},
+        }
+
+    def _own_weights(self) -> dict[str, Any]:
+        """What files of weights must be for the model to be computed as they were trained."""
+        c = self.build.config
+        released = c.released()
+        names = ("num_attention_heads", "num_key_value_heads", "hidden_act", "norm_epsilon")
+        names += ("rope_theta", "tie_word_embeddings")
+        fields = [c.family.fields.get(name, name) for name in names]
+        return {
+            "model_type": c.model_type,
+            "prefix": c.family.prefix,
+            "others": [],
+            "config": {field: released[field] for field in fields if field},
+            "fit": [] if c.family.rotary else ["model/positions/table"],
+        }
+
+    def rows(self, path: str) -> str | None:
+        """See Task. A tied table has a gradient in all rows."""
+        untied = path == "model/words/table" and not self.build.config.tied
+        return "input_ids" if untied else None
+
+    def train_sums(
+        self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
+    ) -> dict[str, Tensor]:
+        """See Task."""
+        rates = (
+            hyperparameters[f"{part}_dropout"] for part in ("embedding", "hidden", "attention")
+        )
+        dropout = Dropout(*rates, random)
+        return self._sums(features, dropout, hyperparameters["label_smoothing"])
+
+    def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task."""
+        sums = self._sums(features, None, None)
+        sums["metric/perplexity/loss"] = sums["loss_sum"]
+        sums["metric/perplexity/weight"] = sums["weight_sum"]
+        return sums
+
+    def results(self, sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task. The perplexity is e to the mean loss."""
+        loss, weight = (sums[name] for name in self.results_of)
+        return {"perplexity": tf.exp(loss / weight)}
+
+    def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
+        """See Task.
+
+        "log_probabilities", float32 [R, S]: of each token given those before it, 0 for the first
+        of a sequence and in padding.
+        """
+        hidden = self._hidden(features, None)
+        labels, follows = next_tokens(features["input_ids"], features["sequence_ids"])
+        table = ops.cast(self.model.table(), hidden.dtype)
+        parts = Parts(tf.shape(labels)[0], self.build.config.vocab_size)
+
+        def part(x: Tensor, labels: Tensor) -> Tensor:
+            logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+            return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+
+        values = _each(part, (parts.split(hidden), parts.split(labels)), tf.float32)
+        values = parts.join(values)
+        values = tf.reshape(tf.where(follows, values, 0.0), tf.shape(features["input_ids"]))
+        return {"log_probabilities": tf.pad(values[:, :-1], [[0, 0], [1, 0]])}
+
+    def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
+        """See Task. One example per row: input_ids and attention_mask [B, S]; gives all logits."""
+        specs = [
+            tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "attention_mask")
+        ]
+
+        def serve(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+            mask = tf.cast(tf.not_equal(attention_mask, 0), tf.int32)
+            positions = tf.maximum(tf.cumsum(mask, 1) - 1, 0)
+            logits = self.model.logits(self.model(input_ids, mask, positions))
+            return {"logits": tf.reshape(logits, tf.concat([tf.shape(input_ids), [-1]], 0))}
+
+        return specs, serve
+
+    def generation(self) -> task.Generation:
+        """See Task."""
+        c = self.build.config
+        caches = tuple(
+            task.Cache(f"layer_{i}/{part}", (c.cache_width,))
+            for i in range(c.num_hidden_layers)
+            for part in ("key", "value")
+        )
+        limit = c.max_position_embeddings
+        return task.Generation(limit, c.vocab_size, caches, self.model.next_logits)
+
+    def _hidden(self, features: dict[str, Tensor], dropout: Dropout | None) -> Tensor:
+        names = ("input_ids", "sequence_ids", "position_ids")
+        return self.model(*(features[name] for name in names), dropout)
+
+    def _sums(
+        self, features: dict[str, Tensor], dropout: Dropout | None, smoothing: Tensor | None
+    ) -> dict[str, Tensor]:
+        hidden = self._hidden(features, dropout)
+        labels, follows = next_tokens(features["input_ids"], features["sequence_ids"])
+        weights = tf.where(follows, encoded.token_weights(features), 0.0)
+        loss, right = token_losses(hidden, self.model.table(), labels, weights, smoothing)
+        return {
+            "loss_sum": loss,
+            "weight_sum": tf.reduce_sum(weights),
+            "accuracy_sum": tf.stop_gradient(right),
+        }
+
+
+def next_tokens(input_ids: Tensor, sequence_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns what follows each token: int32 [R * S], and whether it is of the same sequence."""
+    shift = [[0, 0], [0, 1]]
+    labels = tf.pad(input_ids[:, 1:], shift)
+    ids = tf.cast(sequence_ids, tf.int64)
+    follows = tf.equal(ids, tf.pad(ids[:, 1:], shift)) & tf.not_equal(ids, 0)
+    return tf.reshape(labels, [-1]), tf.reshape(follows, [-1])
