@@ -1,11 +1,11 @@
 package sentencepiece
 
 import (
-	"encoding/binary"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/data/charsmap"
 	"github.com/gorbit-ml/gorbit/internal/data/trie"
 )
 
@@ -123,7 +123,7 @@ func (n *normalizer) prefix(text string) (to string, size int) {
 			return text[:size], size
 		}
 	}
-	if to, size := n.rules.longest(text); size > 0 {
+	if to, size := n.rules.Longest(text); size > 0 {
 		return to, size
 	}
 	r, size := utf8.DecodeRuneInString(text)
@@ -149,34 +149,18 @@ func longest[T string | []byte](t *trie.Trie, text T) int {
 	return length
 }
 
-// rules are what strings become: a double-array trie (Darts) of their bytes, and the texts that its
-// leaves point to.
+// rules are what strings become.
 type rules struct {
-	units []uint32
-	texts string
+	charsmap.Map
 	// alone are the ASCII characters without a rule that are not the beginning of one that has another
 	// ASCII character next.
 	alone [utf8.RuneSelf]bool
 }
 
-func newRules(table []byte) (rules, error) {
-	r := rules{}
+func newRules(table []byte) (r rules, err error) {
 	if len(table) > 0 {
-		if len(table) < 4 {
-			return r, fault.Usagef("its table of normalization has %d bytes; expected 4 or more", len(table))
-		}
-		size := binary.LittleEndian.Uint32(table)
-		rest := table[4:]
-		if size%4 != 0 || size == 0 || uint64(size) > uint64(len(rest)) {
-			return r, fault.Usagef("its table of normalization has a trie of %d bytes in %d", size, len(rest))
-		}
-		r.units = make([]uint32, size/4)
-		for i := range r.units {
-			r.units[i] = binary.LittleEndian.Uint32(rest[4*i:])
-		}
-		r.texts = string(rest[size:])
-		if !utf8.ValidString(r.texts) {
-			return r, fault.Usagef("its table of normalization has texts that are not valid UTF-8")
+		if r.Map, err = charsmap.Parse(table); err != nil {
+			return r, fault.Usagef("its %w", err)
 		}
 	}
 	for c := range r.alone {
@@ -187,14 +171,11 @@ func newRules(table []byte) (rules, error) {
 
 // stays reports whether no rule begins with an ASCII character, alone or with another one next.
 func (r *rules) stays(c int) bool {
-	if _, size := r.longest(string(rune(c))); size > 0 {
+	if _, size := r.Longest(string(rune(c))); size > 0 {
 		return false
 	}
 	for d := range utf8.RuneSelf {
-		if _, size := r.longest(string([]byte{byte(c), byte(d)})); size > 0 {
-			return false
-		}
-		if len(r.units) > 0 && r.step(r.step(r.offset(0), byte(c)), byte(d)) != noUnit {
+		if r.Begins(string([]byte{byte(c), byte(d)})) {
 			return false
 		}
 	}
@@ -204,52 +185,4 @@ func (r *rules) stays(c int) bool {
 // keeps reports whether the first byte of a text stays as it is, as far as a glance tells.
 func (r *rules) keeps(text string) bool {
 	return text[0] < utf8.RuneSelf && r.alone[text[0]] && (len(text) == 1 || text[1] < utf8.RuneSelf)
-}
-
-// noUnit is a place that the trie does not have.
-const noUnit = ^uint32(0)
-
-// offset returns the place of the children of a unit.
-func (r *rules) offset(at uint32) uint32 {
-	unit := r.units[at]
-	return at ^ unit>>10<<(unit&(1<<9)>>6)
-}
-
-// step returns the place of the children of the child for c, given that of the children.
-func (r *rules) step(children uint32, c byte) uint32 {
-	if children == noUnit {
-		return noUnit
-	}
-	at := children ^ uint32(c)
-	if at >= uint32(len(r.units)) || r.units[at]&(1<<31|0xff) != uint32(c) {
-		return noUnit
-	}
-	return r.offset(at)
-}
-
-// longest returns the result of the longest rule that a text begins with, and the rule's length.
-func (r *rules) longest(text string) (to string, size int) {
-	if len(r.units) == 0 {
-		return "", 0
-	}
-	children := r.offset(0)
-	leaf := noUnit
-	for i := range len(text) {
-		at := children ^ uint32(text[i])
-		if children = r.step(children, text[i]); children == noUnit {
-			break
-		}
-		if r.units[at]>>8&1 == 1 && children < uint32(len(r.units)) {
-			leaf, size = children, i+1
-		}
-	}
-	if leaf == noUnit {
-		return "", 0
-	}
-	begin := int(r.units[leaf] & (1<<31 - 1))
-	if begin > len(r.texts) {
-		return "", 0
-	}
-	to, _, _ = strings.Cut(r.texts[begin:], "\x00")
-	return to, size
 }

@@ -29,7 +29,7 @@ type answer struct {
 	Types   []int32   `json:"types"`
 }
 
-// run answers each line of standard input, a text as JSON, with a line.
+// run answers each line of standard input, a text as base64 in JSON, with a line.
 func run() error {
 	t, err := tokenizerjson.Load(os.Args[1])
 	if err != nil {
@@ -37,10 +37,11 @@ func run() error {
 	}
 	in, out := json.NewDecoder(bufio.NewReader(os.Stdin)), bufio.NewWriter(os.Stdout)
 	for in.More() {
-		var s string
-		if err := in.Decode(&s); err != nil {
+		var raw []byte
+		if err := in.Decode(&raw); err != nil {
 			return err
 		}
+		s := string(raw)
 		tokens, _ := t.AppendTokens(nil, s, math.MaxInt)
 		a := answer{IDs: t.AppendIDs([]int32{}, s), Offsets: [][2]int{}}
 		if len(tokens) != len(a.IDs) {
