@@ -94,6 +94,30 @@ func ParseVocab(data []byte, name string) (*Vocab, error) {
 	return v, nil
 }
 
+// MaxID returns the highest id of a vocabulary of n tokens. There may be ids without a token, but not many
+// more than tokens: every id takes memory.
+func MaxID(n int) int32 { return int32(min(2*n+1<<16, maxVocab-1)) }
+
+// ByID returns the tokens of a vocabulary by id, "" for an id without one. Two tokens of one id are an
+// error, and so is an id above MaxID.
+func ByID(vocab map[string]int32) ([]string, error) {
+	most := int32(-1)
+	for token, id := range vocab {
+		if id < 0 || id > MaxID(len(vocab)) {
+			return nil, fmt.Errorf("token %q has the id %d; expected one from 0 to %d in a vocabulary of %d tokens", token, id, MaxID(len(vocab)), len(vocab))
+		}
+		most = max(most, id)
+	}
+	tokens := make([]string, most+1)
+	for token, id := range vocab {
+		if had := tokens[id]; had != "" {
+			return nil, fmt.Errorf("tokens %q and %q have the id %d", min(had, token), max(had, token), id)
+		}
+		tokens[id] = token
+	}
+	return tokens, nil
+}
+
 // NewVocab returns the vocabulary of tokens whose ids are their positions. An id without a token has "".
 func NewVocab(tokens []string) *Vocab {
 	return &Vocab{tokens: tokens, trie: trie.New(tokens)}

@@ -42,9 +42,6 @@ func (c *Config) takesBytes() bool {
 	return c.Prefix == "" && c.Suffix == ""
 }
 
-// maxTokens is the maximum number of ids of a vocabulary.
-const maxTokens = 1 << 24
-
 // Model is a [text.Model].
 type Model struct {
 	cfg    Config
@@ -129,20 +126,12 @@ func mergeOf(raw json.RawMessage) (pair [2]string, err error) {
 
 // New returns a model.
 func New(cfg Config) (*Model, error) {
-	m := &Model{cfg: cfg, unk: -1, ids: make(map[string]int32, len(cfg.Vocab))}
-	most := int32(-1)
-	for token, id := range cfg.Vocab {
-		if id < 0 || id >= maxTokens {
-			return nil, fmt.Errorf("BPE: token %q has the id %d; expected one from 0 to %d", token, id, maxTokens-1)
-		}
-		most = max(most, id)
+	tokens, err := text.ByID(cfg.Vocab)
+	if err != nil {
+		return nil, fmt.Errorf("BPE: %w", err)
 	}
-	m.tokens = make([]string, most+1)
+	m := &Model{cfg: cfg, tokens: tokens, unk: -1, ids: make(map[string]int32, len(cfg.Vocab))}
 	for token, id := range cfg.Vocab {
-		if had := m.tokens[id]; had != "" {
-			return nil, fmt.Errorf("BPE: tokens %q and %q have the id %d", min(had, token), max(had, token), id)
-		}
-		m.tokens[id] = token
 		m.ids[m.inWord(token)] = id
 	}
 	if cfg.Unk != "" {

@@ -327,8 +327,8 @@ func (p *pipeline) add(tokens []AddedToken) error {
 		if id, ok := ids[t.Content]; ok && id != t.ID {
 			return fmt.Errorf("added token %q has the id %d; in the vocabulary it has %d", t.Content, t.ID, id)
 		}
-		if t.ID < 0 || t.ID > maxID {
-			return fmt.Errorf("added token %q has the id %d; expected one from 0 to %d", t.Content, t.ID, maxID)
+		if most := text.MaxID(len(ids) + len(tokens)); t.ID < 0 || t.ID > most {
+			return fmt.Errorf("added token %q has the id %d; expected one from 0 to %d", t.Content, t.ID, most)
 		}
 		for int(t.ID) >= len(names) {
 			names = append(names, "")
@@ -363,8 +363,6 @@ func (p *pipeline) add(tokens []AddedToken) error {
 	p.raw, p.normalized = newAdded(raw, rawTexts), newAdded(normalized, normalizedTexts)
 	return nil
 }
-
-const maxID = math.MaxInt32 >> 7
 
 // roles finds out which token has which role: from the template, and by the names that models use.
 func (p *pipeline) roles(f *File, t text.Template) text.Roles {

@@ -67,3 +67,18 @@ func TestLibraryAgrees(t *testing.T) {
 		})
 	}
 }
+
+// An id far above the number of tokens is refused, because every id takes memory.
+func TestFarIDs(t *testing.T) {
+	for _, c := range []struct{ tokens, model, want string }{
+		{`{"id":65541,"content":"x"}`, `{"type":"BPE","vocab":{"a":1},"merges":[]}`, `added token "x" has the id 65541; expected one from 0 to 65540`},
+		{``, `{"type":"WordPiece","vocab":{"[UNK]":1,"a":65541}}`, `WordPiece: token "a" has the id 65541; expected one from 0 to 65540 in a vocabulary of 2 tokens`},
+		{``, `{"type":"BPE","vocab":{"a":-1},"merges":[]}`, `BPE: token "a" has the id -1; expected one from 0 to 65538 in a vocabulary of 1 tokens`},
+		{``, `{"type":"BPE","vocab":{"a":7,"b":7},"merges":[]}`, `BPE: tokens "a" and "b" have the id 7`},
+	} {
+		_, err := tokenizerjson.Parse([]byte(`{"added_tokens":[`+c.tokens+`],"model":`+c.model+`}`), "x.json")
+		if want := "tokenizer x.json: " + c.want; err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}

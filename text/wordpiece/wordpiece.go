@@ -29,9 +29,6 @@ type Model struct {
 	inner  int32 // the node of tokens that continue a word
 }
 
-// maxTokens is the maximum number of ids of a vocabulary.
-const maxTokens = 1 << 24
-
 // Read returns the model of a tokenizer.json.
 func Read(raw json.RawMessage) (*Model, error) {
 	in := struct {
@@ -51,21 +48,11 @@ func Read(raw json.RawMessage) (*Model, error) {
 
 // New returns a model.
 func New(cfg Config) (*Model, error) {
-	m := &Model{cfg: cfg}
-	most := int32(-1)
-	for token, id := range cfg.Vocab {
-		if id < 0 || id >= maxTokens {
-			return nil, fmt.Errorf("WordPiece: token %q has the id %d; expected one from 0 to %d", token, id, maxTokens-1)
-		}
-		most = max(most, id)
+	tokens, err := text.ByID(cfg.Vocab)
+	if err != nil {
+		return nil, fmt.Errorf("WordPiece: %w", err)
 	}
-	m.tokens = make([]string, most+1)
-	for token, id := range cfg.Vocab {
-		if had := m.tokens[id]; had != "" {
-			return nil, fmt.Errorf("WordPiece: tokens %q and %q have the id %d", min(had, token), max(had, token), id)
-		}
-		m.tokens[id] = token
-	}
+	m := &Model{cfg: cfg, tokens: tokens}
 	var ok bool
 	if m.unk, ok = cfg.Vocab[cfg.Unk]; !ok {
 		return nil, fmt.Errorf("WordPiece: unk_token %q is not in the vocabulary", cfg.Unk)
