@@ -1,12 +1,12 @@
 package packed
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/internal/data/heap"
 )
 
 // Split divides the examples of a batch into n batches with about the same number of
@@ -183,29 +183,17 @@ func share(examples []span, n int) [][]int {
 	length := func(e int) int { return examples[e].to - examples[e].from }
 	slices.SortStableFunc(order, func(i, j int) int { return length(j) - length(i) })
 	parts := make([][]int, n)
-	least := make(loads, n)
-	for i := range least {
-		least[i].part = i
+	var least heap.Heap[int] // parts by their number of tokens
+	for i := range parts {
+		least.Push(uint64(i), i)
 	}
 	for _, e := range order {
-		l := &least[0]
-		parts[l.part] = append(parts[l.part], e)
-		l.tokens += length(e)
-		heap.Fix(&least, 0)
+		tokens, part := least[0].Key>>32, least[0].Value
+		parts[part] = append(parts[part], e)
+		least.Replace((tokens+uint64(length(e)))<<32|uint64(part), part)
 	}
 	for _, p := range parts {
 		slices.Sort(p)
 	}
 	return parts
 }
-
-// loads is a heap of parts by their number of tokens.
-type loads []struct{ tokens, part int }
-
-func (l loads) Len() int { return len(l) }
-func (l loads) Less(i, j int) bool {
-	return l[i].tokens < l[j].tokens || l[i].tokens == l[j].tokens && l[i].part < l[j].part
-}
-func (l loads) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-func (l loads) Push(any)      {}
-func (l loads) Pop() any      { return nil }

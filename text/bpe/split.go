@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"unicode/utf8"
 
+	"github.com/gorbit-ml/gorbit/internal/data/heap"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -18,7 +19,7 @@ type splitter struct {
 	m       *Model
 	symbols []symbol
 	merges  []merge // of a symbol and the next
-	heap    heap
+	heap    heap.Heap[candidate]
 	cache   cache
 }
 
@@ -129,7 +130,7 @@ func (s *splitter) joinMany() {
 			return
 		}
 		if m := s.m.merges.get(all[left].id, all[right].id); m.id >= 0 {
-			s.heap.push(candidate{m, left, all[left].id, all[right].id})
+			s.heap.Push(uint64(m.rank)<<32|uint64(left), candidate{m.id, left, all[left].id, all[right].id})
 		}
 	}
 	for i := range all {
@@ -137,12 +138,12 @@ func (s *splitter) joinMany() {
 		push(int32(i-1), int32(i))
 	}
 	for len(s.heap) > 0 {
-		c := s.heap.pop()
+		c := s.heap.Pop()
 		right := next[c.at]
 		if all[c.at].size == 0 || int(right) >= len(all) || all[c.at].id != c.left || all[right].id != c.right {
 			continue // one of both has become part of another
 		}
-		all[c.at] = symbol{c.merge.id, all[c.at].size + all[right].size}
+		all[c.at] = symbol{c.id, all[c.at].size + all[right].size}
 		all[right].size = 0
 		after := next[right]
 		next[c.at] = after
@@ -161,61 +162,9 @@ func (s *splitter) joinMany() {
 
 // candidate is a pair that may be joined.
 type candidate struct {
-	merge
+	id          int32 // of both
 	at          int32 // of the left symbol
 	left, right int32 // ids
-}
-
-func (c *candidate) before(d *candidate) bool {
-	return c.rank < d.rank || c.rank == d.rank && c.at < d.at
-}
-
-// heap has the candidates, the first one at the top.
-type heap []candidate
-
-func (h *heap) push(c candidate) {
-	*h = append(*h, c)
-	all := *h
-	i := len(all) - 1
-	for i > 0 {
-		up := (i - 1) / 4
-		if !c.before(&all[up]) {
-			break
-		}
-		all[i] = all[up]
-		i = up
-	}
-	all[i] = c
-}
-
-func (h *heap) pop() candidate {
-	all := *h
-	top, last := all[0], all[len(all)-1]
-	all = all[:len(all)-1]
-	*h = all
-	if len(all) == 0 {
-		return top
-	}
-	i := 0
-	for {
-		first := 4*i + 1
-		if first >= len(all) {
-			break
-		}
-		best := first
-		for k := first + 1; k < min(first+4, len(all)); k++ {
-			if all[k].before(&all[best]) {
-				best = k
-			}
-		}
-		if !all[best].before(&last) {
-			break
-		}
-		all[i] = all[best]
-		i = best
-	}
-	all[i] = last
-	return top
 }
 
 // appendSymbols appends the characters of a word, or its bytes, as tokens.

@@ -1,6 +1,7 @@
 package sentencepiece
 
 import (
+	"math"
 	"unicode/utf8"
 
 	"github.com/gorbit-ml/gorbit/internal/data/trie"
@@ -16,13 +17,16 @@ type symbol struct {
 // join is two symbols that may be joined.
 type join struct {
 	left, right int32
-	score       float32
 	size        int32 // of both together
 }
 
-// before reports whether a join is done before another one.
-func (j join) before(o join) bool {
-	return j.score > o.score || j.score == o.score && j.left < o.left
+// order returns the key of a join: that with the highest score is done first, then the leftmost one.
+func order(score float32, left int32) uint64 {
+	bits := math.Float32bits(score + 0) // -0 becomes 0
+	if bits>>31 == 0 {
+		bits = ^bits &^ (1 << 31)
+	}
+	return uint64(bits)<<32 | uint64(left)
 }
 
 // join finds the parts of a text by joining neighbours, those that give the piece with the highest score
@@ -40,7 +44,7 @@ func (m *Model) join(r *room) {
 		if id < 0 {
 			return
 		}
-		r.push(join{left, right, m.proto.pieces[id].score, a.size + b.size})
+		r.agenda.Push(order(m.proto.pieces[id].score, left), join{left, right, a.size + b.size})
 		if m.proto.pieces[id].kind == unused {
 			if halves == nil {
 				halves = map[int64]int32{}
@@ -52,7 +56,7 @@ func (m *Model) join(r *room) {
 		consider(int32(i-1), int32(i))
 	}
 	for len(r.agenda) > 0 {
-		top := r.pop()
+		top := r.agenda.Pop()
 		left, right := &r.symbols[top.left], &r.symbols[top.right]
 		if left.size == 0 || right.size == 0 || left.size+right.size != top.size {
 			continue
@@ -114,41 +118,4 @@ func (m *Model) find(text []byte) int32 {
 		node = n
 	}
 	return m.trie.Cells[node].ID
-}
-
-// push adds a join to the agenda, a heap.
-func (r *room) push(j join) {
-	r.agenda = append(r.agenda, j)
-	q := r.agenda
-	for i := len(q) - 1; i > 0; {
-		above := (i - 1) / 2
-		if !q[i].before(q[above]) {
-			break
-		}
-		q[i], q[above] = q[above], q[i]
-		i = above
-	}
-}
-
-// pop takes the next join from the agenda.
-func (r *room) pop() join {
-	q := r.agenda
-	top, last := q[0], len(q)-1
-	q[0] = q[last]
-	q = q[:last]
-	for i := 0; ; {
-		first := i
-		for k := 2*i + 1; k < min(2*i+3, len(q)); k++ {
-			if q[k].before(q[first]) {
-				first = k
-			}
-		}
-		if first == i {
-			break
-		}
-		q[i], q[first] = q[first], q[i]
-		i = first
-	}
-	r.agenda = q
-	return top
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/gorbit-ml/gorbit/internal/data/heap"
 	"github.com/gorbit-ml/gorbit/internal/data/trie"
 )
 
@@ -49,7 +50,7 @@ type room struct {
 	reached []reached
 	parts   []part
 	symbols []symbol
-	agenda  []join
+	agenda  heap.Heap[join]
 }
 
 // part is a piece of a normalized text: its id, and its length in bytes.

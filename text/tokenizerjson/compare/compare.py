@@ -24,6 +24,8 @@ from tokenizers import Tokenizer
 
 CHUNK = 20000
 LONG = 1_000_000
+MOST_CUT = 1000
+"""The library keeps all that it cuts off, of pairs in every combination."""
 WORDS = """
 the of and to in a is that for it as was with be by on not he I this are or his from at which but have an
 had they you were their one all we can her has there been if more when will would who so no Hello world
@@ -96,7 +98,7 @@ def want(t: Tokenizer, s: str) -> dict:
     t.no_truncation()
     e = t.encode(s, add_special_tokens=False)
     pair_ids, pair_types = [], []
-    if s:
+    if s and len(s) < MOST_CUT:
         t.enable_truncation(20)
         p = t.encode(s, s)
         pair_ids, pair_types = p.ids, p.type_ids

@@ -29,6 +29,9 @@ type answer struct {
 	Types   []int32   `json:"types"`
 }
 
+// mostCut is how many characters make a text too long for pairs.
+const mostCut = 1000
+
 // run answers each line of standard input, a text as base64 in JSON, with a line.
 func run() error {
 	t, err := tokenizerjson.Load(os.Args[1])
@@ -65,7 +68,7 @@ func run() error {
 		a.Texts = [2]string{t.Decode(a.IDs, true), t.Decode(a.IDs, false)}
 		e := t.Encode(s, s, 20)
 		a.Pair, a.Types = e.IDs, e.TypeIDs
-		if s == "" || len(e.IDs) == 0 {
+		if len(e.IDs) == 0 || s == "" || utf8.RuneCountInString(s) >= mostCut {
 			a.Pair, a.Types = []int32{}, []int32{}
 		}
 		line, err := json.Marshal(a)
