@@ -90,8 +90,8 @@ type Config struct {
 	// Overwrite replaces an existing dataset.
 	Overwrite bool
 
-	// Vocab is the file of the vocabulary: a vocab.txt or a tokenizer.json, or a folder with one of them. A
-	// schema without text needs none. Tokenizer says how text is prepared for a vocab.txt.
+	// Vocab is the file of the vocabulary: a vocab.txt, a tokenizer.json or a .model of SentencePiece, or a
+	// folder with one of them. A schema without text needs none. Tokenizer says how text is prepared for a vocab.txt.
 	Vocab     string
 	Tokenizer text.Config
 	// MaxLength is the maximum number of ids of a record, including special tokens; 0
@@ -202,7 +202,7 @@ func (c *Config) validateInputs() error {
 		fail("encoding is %q; expected utf-8, latin-1 or windows-1252", c.Charset)
 	}
 	if c.Vocab == "" && c.Schema == "" {
-		fail("no vocabulary is given; expected a tokenizer.json, or a BERT vocab.txt with one token per line (--tokenizer)")
+		fail("no vocabulary is given; expected a tokenizer.json, a .model of SentencePiece, or a BERT vocab.txt with one token per line (--tokenizer)")
 	}
 	if err := c.Tokenizer.Validate(); err != nil {
 		errs = append(errs, err)

@@ -32,7 +32,7 @@ func TestValidate(t *testing.T) {
 		{"no path", func(c *Config) { c.Inputs[0].Path = "" }, "convert: the train split has a file without a name"},
 		{"format", func(c *Config) { c.Format = "xml" }, `convert: format is "xml"; expected tsv, csv, jsonl, json, npz, tfrecord, lines, conll, brown or squad`},
 		{"encoding", func(c *Config) { c.Charset = "utf-16" }, `convert: encoding is "utf-16"; expected utf-8, latin-1 or windows-1252`},
-		{"no vocabulary", func(c *Config) { c.Vocab = "" }, "convert: no vocabulary is given; expected a tokenizer.json, or a BERT vocab.txt with one token per line (--tokenizer)"},
+		{"no vocabulary", func(c *Config) { c.Vocab = "" }, "convert: no vocabulary is given; expected a tokenizer.json, a .model of SentencePiece, or a BERT vocab.txt with one token per line (--tokenizer)"},
 		{"tokenizer", func(c *Config) { c.Tokenizer = text.Config{MaxWordChars: -1} }, "text: MaxWordChars is -1; expected 0 or more"},
 		{"length", func(c *Config) { c.MaxLength = 2 }, "convert: maximum length is 2; expected 3 to 1048576"},
 		{"no such task", func(c *Config) { c.Task = "glue" }, `convert: task is "glue"; expected text, multilabel, regression, tokens, mlm, qa, cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb or wnli`},

@@ -68,7 +68,7 @@ type Columns struct {
 	Label string `json:"label,omitempty"`
 }
 
-// Vocab describes the vocabulary and how text is prepared for it. A tokenizer.json says the latter itself.
+// Vocab describes the vocabulary and how text is prepared for it. All but a vocab.txt say the latter themselves.
 type Vocab struct {
 	File            string `json:"file"`
 	Size            int    `json:"size"` // the number of ids
@@ -79,7 +79,7 @@ type Vocab struct {
 	Unclean         bool   `json:"unclean,omitempty"`
 	JoinIdeographs  bool   `json:"join_ideographs,omitempty"`
 	MaxWordChars    int    `json:"max_word_chars,omitempty"`
-	// Special are the special tokens of a tokenizer.json, and Mask is how a hidden one is written.
+	// Special are the special tokens of all but a vocab.txt, and Mask is how a hidden one is written.
 	Special text.Roles `json:"special,omitzero"`
 	Mask    string     `json:"mask_token,omitempty"`
 }
@@ -205,16 +205,19 @@ func (v Vocab) config() text.Config {
 
 // Kept returns the name of a copy of the vocabulary in a run or a model.
 func (v Vocab) Kept() string {
-	if v.Special != (text.Roles{}) {
-		return tokenizers.JSON
+	switch {
+	case v.Special == (text.Roles{}):
+		return tokenizers.Vocab
+	case v.File == tokenizers.Model:
+		return tokenizers.Model
 	}
-	return tokenizers.Vocab
+	return tokenizers.JSON
 }
 
-// Rows reports whether an embedding table has as many rows as the vocabulary needs. That of a
-// tokenizer.json may have more, which such models have so that their size is a round one.
+// Rows reports whether an embedding table has as many rows as the vocabulary needs. All but that of a
+// vocab.txt may have more, which such models have so that their size is a round one.
 func (v Vocab) Rows(rows int) bool {
-	return v.Size == rows || v.Kept() == tokenizers.JSON && v.Size < rows
+	return v.Size == rows || v.Kept() != tokenizers.Vocab && v.Size < rows
 }
 
 // Tokenizer returns the tokenizer of texts that were prepared for this vocabulary, whose file is at

@@ -243,10 +243,13 @@ func (c *conversion) readVocab() error {
 	if c.schema == nil {
 		c.manifest.MaxLength = c.cfg.MaxLength
 	}
+	if most := c.vocab.MaxLength; most > 0 && c.cfg.MaxLength > most {
+		return fault.Usagef("convert: the maximum length is %d, and the tokenizer of %s is for at most %d tokens (model_max_length); expected at most that", c.cfg.MaxLength, c.cfg.Vocab, most)
+	}
 	sum := sha256.Sum256(c.vocab.Content)
 	c.manifest.Vocab = Vocab{File: c.vocab.Name, Size: c.tokenizer.Vocab().Size(), SHA256: hex.EncodeToString(sum[:])}
 	if c.vocab.Name == tokenizers.Vocab {
-		c.manifest.Vocab.set(c.cfg.Tokenizer)
+		c.manifest.Vocab.set(c.vocab.Config)
 	} else if err := c.cfg.checkTokenizer(c.tokenizer, c.vocab.Path); err != nil {
 		return err
 	} else {
@@ -255,7 +258,7 @@ func (c *conversion) readVocab() error {
 	return nil
 }
 
-// checkTokenizer refuses a tokenizer.json that lacks what the task needs.
+// checkTokenizer refuses a tokenizer that lacks what the task needs.
 func (c *Config) checkTokenizer(t *text.Tokenizer, path string) error {
 	if c.Tokenizer.LiteralSpecials {
 		return fault.Usagef("convert: special tokens of texts are plain characters with a vocab.txt only, and not with %s; leave out --literal-specials", path)

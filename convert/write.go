@@ -124,7 +124,7 @@ func (o *output) refuse(splits []string) error {
 	if len(old) > 0 && !o.overwrite {
 		return &ExistsError{filepath.Join(o.dir, old[0])}
 	}
-	for _, name := range append(old, tokenizers.Vocab, tokenizers.JSON) {
+	for _, name := range append(old, tokenizers.Names...) {
 		path := filepath.Join(o.dir, name)
 		if info, err := vfs.Stat(path); err == nil && info.IsDir() {
 			return fault.Usagef("convert: %s is a folder; expected a file, because a file of the dataset has that name; choose another folder", path)

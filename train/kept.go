@@ -25,7 +25,7 @@ type keptFiles struct {
 // keepFiles remembers the files of a run that begins now. Events are the paths of its event files.
 func keepFiles(folder string, events []string, log *slog.Logger) (keptFiles, error) {
 	k := keptFiles{log, make(map[string][]byte)}
-	for _, name := range []string{runfolder.Params, runfolder.Data, runfolder.Vocab, runfolder.Tokenizer} {
+	for _, name := range []string{runfolder.Params, runfolder.Data, runfolder.Vocab, runfolder.Tokenizer, runfolder.SentencePiece} {
 		path := filepath.Join(folder, name)
 		content, err := vfs.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {

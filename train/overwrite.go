@@ -49,7 +49,7 @@ func (t *training) overwrite(ctx context.Context) error {
 		}
 		return nil
 	}
-	for _, name := range []string{runfolder.History, runfolder.Metrics, runfolder.Init, runfolder.Data, runfolder.Vocab, runfolder.Tokenizer, runfolder.Trainer, runfolder.Journal} {
+	for _, name := range []string{runfolder.History, runfolder.Metrics, runfolder.Init, runfolder.Data, runfolder.Vocab, runfolder.Tokenizer, runfolder.SentencePiece, runfolder.Trainer, runfolder.Journal} {
 		if err := remove(name); err != nil {
 			return err
 		}

@@ -60,22 +60,38 @@ func (r *Run) Tokenizer(vocab string, lowercase *bool) (*text.Tokenizer, error) 
 		return nil, &convert.ManifestError{Path: file.Path, Reason: "is not the vocabulary of the run's data; its checksum differs"}
 	}
 	size := convert.Vocab{Size: file.Tokenizer.Vocab().Size()}
-	if file.Name == tokenizers.JSON {
+	if file.Name != tokenizers.Vocab {
 		size.Special = file.Tokenizer.Roles()
 	}
 	if want := prepare.VocabSizeOf(r.Export.Contract); want > 0 && !size.Rows(want) {
 		return nil, fmt.Errorf("vocabulary %s has %d tokens; expected %d, as in the graph", vocab, size.Size, want)
 	}
-	if how := prepare.OtherVocab(r.VocabPath(), file.Path); how != "" {
+	if how := otherTokenizer(r.VocabPath(), file, config); how != "" {
 		return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("vocabulary %s is not the one that run %s was trained with (%s); leave out --vocab", vocab, r.Folder, how)}}
 	}
 	switch {
-	case lowercase != nil && file.Name == tokenizers.JSON:
+	case lowercase != nil && file.Name != tokenizers.Vocab:
 		return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("lowercase is %v, and %s says itself how case is treated; leave out --lowercase", *lowercase, file.Path)}}
 	case lowercase != nil && r.Manifest != nil && *lowercase != config.Lowercase:
 		return nil, &params.PreflightError{Findings: []string{fmt.Sprintf("lowercase is %v; expected %v, as in the data that run %s was trained with; leave out --lowercase", *lowercase, config.Lowercase, r.Folder)}}
 	}
 	return file.Tokenizer, nil
+}
+
+// otherTokenizer says in what a tokenizer differs from that of a run, of which config is how text is
+// prepared; "" if in nothing.
+func otherTokenizer(own string, file *tokenizers.File, config text.Config) string {
+	if own == "" {
+		return ""
+	}
+	was, err := tokenizers.Open(own, config)
+	switch {
+	case err != nil:
+		return ""
+	case file.Name == tokenizers.Vocab && file.Config != config:
+		return "its folder says otherwise how case, accents and ideographs are treated"
+	}
+	return tokenizers.Difference(was, file)
 }
 
 // ToAsk returns the flags of gorbit predict with which to ask the run's model, such as --text "...".

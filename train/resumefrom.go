@@ -283,7 +283,7 @@ func saved(c *graphs.Contract, frozen loop.FrozenVariables) []checkpoint.Entry {
 func (t *training) branch(from *resumed) error {
 	checkpoints := filepath.Join(t.folder, runfolder.Checkpoints)
 	origin := filepath.Dir(filepath.Dir(from.prefix))
-	for _, name := range []string{runfolder.Params, runfolder.History, runfolder.Metrics, runfolder.Data, runfolder.Vocab, runfolder.Tokenizer} {
+	for _, name := range []string{runfolder.Params, runfolder.History, runfolder.Metrics, runfolder.Data, runfolder.Vocab, runfolder.Tokenizer, runfolder.SentencePiece} {
 		err := vfs.CopyFile(filepath.Join(origin, name), filepath.Join(t.folder, name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -405,7 +405,7 @@ func (t *training) setAside(step int64) (string, error) {
 // ownFiles are the files and folders of a run, and whether their files never change once they have
 // their name.
 var ownFiles = map[string]bool{
-	runfolder.Params: true, runfolder.Data: true, runfolder.Vocab: true, runfolder.Tokenizer: true, runfolder.Init: true, runfolder.History: true, // replaced, not changed
+	runfolder.Params: true, runfolder.Data: true, runfolder.Vocab: true, runfolder.Tokenizer: true, runfolder.SentencePiece: true, runfolder.Init: true, runfolder.History: true, // replaced, not changed
 	runfolder.Metrics: false, runfolder.Trainer: false, runfolder.Journal: false, runfolder.TrainEvents: false, runfolder.EvalEvents: false,
 	runfolder.Checkpoints: true, evaluation.Folder: true, runfolder.GraphFolder: true,
 }

@@ -165,7 +165,7 @@ func (r *Run) Close() error {
 	return err
 }
 
-// VocabPath returns the path of the run's vocabulary file, a vocab.txt or a tokenizer.json, or "" if it has none.
+// VocabPath returns the path of the run's vocabulary file, a vocab.txt, a tokenizer.json or a tokenizer.model, or "" if it has none.
 func (r *Run) VocabPath() string {
 	return tokenizers.Exists(r.Folder)
 }

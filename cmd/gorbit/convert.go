@@ -116,7 +116,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringArrayVar(&v.extra, "split", nil, "file of another split, as `NAME=FILE`")
 	f.StringVar(&c.Out, "out", "", "`FOLDER` to write (required)")
 	f.BoolVar(&c.Overwrite, "overwrite", false, "replace an existing dataset")
-	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies; a tokenizer.json says itself what is kept")
+	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies; other tokenizers say themselves what is kept")
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]; task qa: 384 if not given")
 	f.IntVar(&c.DocStride, "doc-stride", 128, "task qa: tokens that neighbouring windows of a long context share")
@@ -184,7 +184,7 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 	if err := oneTokenizer(f); err != nil {
 		return err
 	}
-	if v.cased && tokenizers.IsJSON(c.Vocab) {
+	if v.cased && tokenizers.SaysCase(c.Vocab) {
 		return usagef("--cased is given, and %s says itself whether case is kept; leave it out", c.Vocab)
 	}
 	literal := c.Tokenizer.LiteralSpecials

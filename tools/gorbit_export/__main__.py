@@ -119,7 +119,7 @@ def _add_tokenizer(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tokenizer",
-        help="tokenizer.json, vocab.txt or a folder with one of them, in place of --data: the "
+        help="tokenizer.json, .model, vocab.txt or a folder with one of them, in place of --data: the "
         "special tokens of records that another program wrote",
     )
 
@@ -258,7 +258,7 @@ def _dataset(
         vocabulary = vocabularies.load(pathlib.Path(args.tokenizer))
     size = data.vocab_size if data else vocabulary.size if vocabulary else rows
     # A model may have more rows than a tokenizer.json, so that their number is a round one.
-    spare = vocabulary is not None and vocabulary.path.suffix == ".json"
+    spare = vocabulary is not None and vocabulary.path.suffix in (".json", ".model")
     if size != rows and not (spare and size < rows):
         raise ValueError(
             f"the vocabulary of {args.data or args.tokenizer} has {size} tokens; expected "

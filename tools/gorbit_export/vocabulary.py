@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 MASKS = ("[MASK]", "<mask>", "<|mask|>")
@@ -31,24 +32,40 @@ class Vocabulary:
 
 
 def load(path: pathlib.Path) -> Vocabulary:
-    """Reads a vocab.txt, a tokenizer.json, or the one that a folder has.
+    """Reads a vocab.txt, a tokenizer.json, a .model of SentencePiece, or the one that a folder has.
 
     Raises:
-        ValueError: if the file is neither.
+        ValueError: if the file is none of them.
         OSError: if it cannot be read.
     """
     if path.is_dir():
-        there = [path / name for name in ("tokenizer.json", "vocab.txt")]
-        found = next((file for file in there if file.is_file()), None)
-        if found is None:
-            raise ValueError(f"{path} has no tokenizer.json and no vocab.txt; expected one of them")
-        path = found
+        path = _within(path)
     if path.suffix == ".json":
         return _described(path)
+    if path.suffix == ".model":
+        return _pieces(path)
     lines = path.read_text(encoding="utf-8").split("\n")
     places = {token.rstrip("\r"): i for i, token in enumerate(lines)}
     size = len(lines) - (lines[-1] == "")
     return _vocabulary(path, size, places, [t for t in SPECIAL if t in places])
+
+
+def _within(folder: pathlib.Path) -> pathlib.Path:
+    """Returns the file of a folder's tokenizer."""
+    there = [folder / "tokenizer.json", *sorted(folder.glob("*.model")), folder / "vocab.txt"]
+    found = [file for file in there if file.is_file()]
+    if not found:
+        raise ValueError(
+            f"{folder} has no tokenizer.json, no .model of SentencePiece and no vocab.txt; "
+            "expected one of them"
+        )
+    named = [n for n in ("tokenizer_config.json", "config.json") if (folder / n).is_file()]
+    if found[0].suffix == ".model" and named:
+        raise ValueError(
+            f"{folder} has a SentencePiece model, and its {named[0]} says which tokens are around "
+            "it; give --data, the folder of the data that gorbit convert makes with this tokenizer"
+        )
+    return found[0]
 
 
 def _described(path: pathlib.Path) -> Vocabulary:
@@ -65,6 +82,50 @@ def _described(path: pathlib.Path) -> Vocabulary:
         raise ValueError(f"{path}: not a tokenizer.json: {err!r}") from err
     places |= added
     return _vocabulary(path, max(places.values(), default=-1) + 1, places, special)
+
+
+def _pieces(path: pathlib.Path) -> Vocabulary:
+    """Reads a model of SentencePiece, a message of protobuf."""
+    pieces: list[str] = []
+    special: list[str] = []
+    try:
+        for field, value in _fields(path.read_bytes()):
+            if field != 1:
+                continue
+            piece = dict(_fields(value))
+            pieces.append(piece[1].decode("utf-8"))
+            if piece.get(3, 1) in (2, 3):  # what is unknown, and control symbols
+                special.append(pieces[-1])
+    except (IndexError, KeyError, ValueError, AttributeError, TypeError) as err:
+        raise ValueError(f"{path}: not a model of SentencePiece: {err!r}") from err
+    if not pieces:
+        raise ValueError(f"{path}: not a model of SentencePiece: it has no pieces")
+    return _vocabulary(path, len(pieces), {p: i for i, p in enumerate(pieces)}, special)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yields the fields of a message: their numbers, and numbers or bytes."""
+    at = 0
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        field, kind = divmod(number(), 8)
+        if kind == 0:
+            yield field, number()
+            continue
+        size = {1: 8, 5: 4}[kind] if kind != 2 else number()
+        if size > len(data) - at:
+            raise ValueError(f"it ends within field {field}")
+        yield field, data[at : at + size]
+        at += size
 
 
 def _places(vocab: Any) -> dict[str, int]:

@@ -336,6 +336,35 @@ def test_the_special_tokens_of_a_tokenizer(tmp_path, name, content, wanted):
         assert (got.size, got.mask, got.special) == wanted
 
 
+def _piece(text: str, kind: int) -> bytes:
+    """Returns a piece of a SentencePiece model: its text, a score and its type."""
+    inner = b"\x0a" + bytes([len(text.encode())]) + text.encode() + b"\x15\x00\x00\x80\xbf"
+    inner += bytes([0x18, kind])
+    return b"\x0a" + bytes([len(inner)]) + inner
+
+
+_MODEL = (
+    _piece("<unk>", 2)
+    + _piece("<s>", 3)
+    + _piece("▁a", 1)
+    + _piece("<mask>", 4)
+    + b"\x12\x02\x18\x02"
+)
+
+
+def test_the_special_tokens_of_a_sentencepiece_model(tmp_path):
+    (tmp_path / "spiece.model").write_bytes(_MODEL)
+    for path in (tmp_path, tmp_path / "spiece.model"):
+        got = vocabulary.load(path)
+        assert (got.size, got.mask, got.special) == (4, 3, (0, 1, 3))
+    (tmp_path / "spiece.model").write_bytes(_MODEL[:-5])
+    with pytest.raises(ValueError, match="not a model of SentencePiece"):
+        vocabulary.load(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="give --data"):
+        vocabulary.load(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -68,6 +68,9 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	if err != nil {
 		return err
 	}
+	if vocab.Name == tokenizers.Model {
+		return fault.Usagef("export: the tokenizer %s is a SentencePiece model, of which transformers does not know which tokens are around a text; expected data of a tokenizer.json; export without --format huggingface", vocab.Path)
+	}
 	config := maps.Clone(form.Config)
 	if len(o.Labels) > 0 {
 		numbers, names := make(map[string]int, len(o.Labels)), make(map[string]string, len(o.Labels))

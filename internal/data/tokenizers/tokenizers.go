@@ -1,5 +1,8 @@
-// Package tokenizers opens the file of a tokenizer, of whatever kind: a vocab.txt of WordPiece, a
-// tokenizer.json, or a folder that has one of them.
+// Package tokenizers opens the file of a tokenizer, of whatever kind: a tokenizer.json, a vocab.txt of
+// WordPiece, a .model of SentencePiece, or a folder that has one of them.
+//
+// Of a folder, what the files of Hugging Face's transformers beside it say counts, too, or is refused
+// (settings.go). With them a .model becomes the tokenizer.json that transformers makes of it (family.go).
 package tokenizers
 
 import (
@@ -7,13 +10,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"reflect"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/text/sentencepiece"
 	"github.com/gorbit-ml/gorbit/text/tokenizerjson"
 )
 
@@ -21,7 +24,17 @@ import (
 const (
 	Vocab = "vocab.txt"
 	JSON  = "tokenizer.json"
+	Model = "tokenizer.model"
 )
+
+// Names are all of them, in the order in which they are looked for.
+var Names = []string{JSON, Model, Vocab}
+
+// modelSuffix is what the names of SentencePiece's models end with.
+const modelSuffix = ".model"
+
+// expected is what a tokenizer is.
+const expected = "a tokenizer.json, a .model of SentencePiece or a vocab.txt"
 
 // MaxBytes is the maximum size of a file, far above that of any real one.
 const MaxBytes = tokenizerjson.MaxBytes
@@ -29,60 +42,169 @@ const MaxBytes = tokenizerjson.MaxBytes
 // File is a tokenizer with the file that it comes from.
 type File struct {
 	Path string
-	// Name is the name of a copy, Vocab or JSON.
+	// Name is the name of a copy: Vocab, JSON or Model. Content is that of the copy.
 	Name      string
 	Content   []byte
 	Tokenizer *text.Tokenizer
+	// Config is how text is prepared for a vocab.txt: as the caller said, or the folder of the file.
+	Config text.Config
+	// MaxLength is the most tokens of a text, as the folder of the file says it; 0 if it does not.
+	MaxLength int
 }
 
-// Open reads a tokenizer. Of a folder it takes the tokenizer.json, or else the vocab.txt. cfg is how
-// text is prepared for a vocab.txt; a tokenizer.json says that itself.
+// Open reads a tokenizer. cfg is how text is prepared for a vocab.txt; other files say that themselves. Of a
+// folder it takes the tokenizer.json, the .model or the vocab.txt; there may be more of them if they have
+// the same tokens.
 func Open(path string, cfg text.Config) (*File, error) {
-	path, err := Find(path)
+	files, err := find(path)
 	if err != nil {
 		return nil, err
 	}
+	f, err := openFile(files[0], cfg)
+	if err != nil || len(files) == 1 && files[0] == path {
+		return f, err
+	}
+	s, err := readSettings(path)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	if s != nil {
+		if f, err = s.apply(f, cfg); err != nil {
+			return nil, fmt.Errorf("tokenizer: %w", err)
+		}
+	}
+	for _, other := range files[1:] {
+		if err := agree(f, other); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// openFile reads the file of a tokenizer.
+func openFile(path string, cfg text.Config) (*File, error) {
 	content, err := vfs.ReadBounded(path, MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
 	}
-	f := &File{Path: path, Name: NameOf(content), Content: content}
+	f := &File{Path: path, Name: nameOf(content, path), Content: content, Config: cfg}
 	f.Tokenizer, err = Parse(content, path, cfg)
 	return f, err
 }
 
-// Find returns the file of a tokenizer, given that file or its folder.
-func Find(path string) (string, error) {
-	if info, err := vfs.Stat(path); err != nil || !info.IsDir() {
-		return path, nil // reading it says what is wrong
+// apply returns a tokenizer as the settings say that it is used.
+func (s *settings) apply(f *File, cfg text.Config) (*File, error) {
+	if err := s.known(); err != nil {
+		return nil, err
 	}
-	for _, name := range []string{JSON, Vocab} {
-		file := vfs.Join(path, name)
-		_, err := vfs.Stat(file)
-		if err == nil {
-			return file, nil
+	var defaults map[string]string
+	var err error
+	switch f.Name {
+	case Model:
+		family, err := familyOf(s)
+		if err != nil {
+			return nil, err
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("vocabulary: %w", err)
+		defaults = family.tokens
+		m, err := sentencepiece.Parse(f.Content)
+		if err != nil {
+			return nil, err
 		}
+		content, err := family.convert(m, s)
+		if err != nil {
+			return nil, fault.Usagef("%s: %w", f.Path, err)
+		}
+		f = &File{Path: f.Path, Name: JSON, Content: content}
+		if f.Tokenizer, err = tokenizerjson.Parse(content, f.Path); err != nil {
+			return nil, err
+		}
+	case Vocab:
+		if cfg, err = s.bert(cfg); err != nil {
+			return nil, err
+		}
+		if f.Tokenizer, err = text.NewTokenizer(f.Tokenizer.Vocab(), cfg); err != nil {
+			return nil, err
+		}
+		f.Config = cfg
 	}
-	return "", fault.Usagef("folder %s has no tokenizer; expected a %s or a %s in it", path, JSON, Vocab)
+	f.MaxLength = s.maxLength()
+	return f, s.check(f, defaults)
 }
 
-// IsJSON reports whether a path is that of a tokenizer.json, or of a folder with one. It is false for what
-// cannot be read.
-func IsJSON(path string) bool {
+// agree refuses a folder whose other file has other tokens than the one that is taken.
+func agree(f *File, other string) error {
+	o, err := openFile(other, text.Config{})
+	if err != nil {
+		return err
+	}
+	a, b := f.Tokenizer.Vocab(), o.Tokenizer.Vocab()
+	for id := range int32(b.Size()) {
+		token := b.Token(id)
+		is, ok := a.ID(token)
+		if token != "" && (!ok || o.Name == Vocab && is != id) {
+			return fault.Usagef("a folder has two tokenizers that differ: token %d of %s is %q, which is not that of %s; expected one of them: name the file", id, other, token, f.Path)
+		}
+	}
+	return nil
+}
+
+// Find returns the file of a tokenizer, given that file or its folder.
+func Find(path string) (string, error) {
+	files, err := find(path)
+	if err != nil {
+		return "", err
+	}
+	return files[0], nil
+}
+
+// find returns the files of tokenizers, the one to take first, given a file or a folder.
+func find(path string) ([]string, error) {
+	if info, err := vfs.Stat(path); err != nil || !info.IsDir() {
+		return []string{path}, nil // reading it says what is wrong
+	}
+	entries, err := vfs.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("vocabulary: %w", err)
+	}
+	byName := map[string][]string{}
+	for _, e := range entries {
+		name := e.Name()
+		switch {
+		case name == JSON || name == Vocab:
+			byName[name] = append(byName[name], vfs.Join(path, name))
+		case strings.HasSuffix(name, modelSuffix) && !e.IsDir():
+			byName[Model] = append(byName[Model], vfs.Join(path, name))
+		}
+	}
+	var files []string
+	for _, name := range Names {
+		files = append(files, byName[name]...)
+	}
+	switch {
+	case len(files) == 0:
+		return nil, fault.Usagef("folder %s has no tokenizer; expected %s in it", path, expected)
+	case len(byName[Model]) > 1:
+		return nil, fault.Usagef("folder %s has two tokenizers, %s and %s; expected one: name the file", path, byName[Model][0], byName[Model][1])
+	case byName[JSON] == nil && len(files) > 1:
+		return nil, fault.Usagef("folder %s has two tokenizers, %s and %s; expected one: name the file", path, files[0], files[1])
+	}
+	return files, nil
+}
+
+// SaysCase reports whether a path is that of a file that says itself whether case is kept, or of a folder
+// with one. It is false for what cannot be read.
+func SaysCase(path string) bool {
 	path, err := Find(path)
 	if err != nil || !exists(path) {
 		return false
 	}
 	content, err := vfs.ReadBounded(path, MaxBytes)
-	return err == nil && NameOf(content) == JSON
+	return err == nil && nameOf(content, path) != Vocab
 }
 
-// Exists returns the file of a tokenizer in a folder, and "" if there is none.
+// Exists returns the file of a tokenizer in a folder, under the name of a copy, and "" if there is none.
 func Exists(folder string) string {
-	for _, name := range []string{JSON, Vocab} {
+	for _, name := range Names {
 		if path := vfs.Join(folder, name); exists(path) {
 			return path
 		}
@@ -105,20 +227,30 @@ func Usage(err error) error {
 }
 
 // NameOf returns the name of a copy of a file with this content.
-func NameOf(content []byte) string {
-	if bytes.HasPrefix(bytes.TrimLeft(content, "\ufeff \t\r\n"), []byte("{")) && bytes.Contains(content, []byte(`"model"`)) {
+func NameOf(content []byte) string { return nameOf(content, "") }
+
+// nameOf is NameOf, if the name of the file says more than its content.
+func nameOf(content []byte, path string) string {
+	switch {
+	case bytes.HasPrefix(bytes.TrimLeft(content, "\ufeff \t\r\n"), []byte("{")) && bytes.Contains(content, []byte(`"model"`)):
 		return JSON
+	case strings.HasSuffix(path, modelSuffix) || sentencepiece.Looks(content):
+		return Model
 	}
 	return Vocab
 }
 
 // Parse returns the tokenizer of a file's content; path names it in errors. cfg is as for Open.
 func Parse(content []byte, path string, cfg text.Config) (*text.Tokenizer, error) {
-	if NameOf(content) == JSON {
+	switch nameOf(content, path) {
+	case JSON:
 		return tokenizerjson.Parse(content, path)
-	}
-	if strings.HasSuffix(path, ".model") {
-		return nil, fault.Usagef("tokenizer %s is a model of SentencePiece, which data and runs do not take yet; expected its tokenizer.json, which Hugging Face's transformers makes of it", path)
+	case Model:
+		m, err := sentencepiece.Parse(content)
+		if err != nil {
+			return nil, fmt.Errorf("tokenizer %s: %w", path, err)
+		}
+		return m.Tokenizer(), nil
 	}
 	if strings.HasSuffix(path, ".json") {
 		return nil, fault.Usagef("tokenizer %s is not a tokenizer.json: it has no \"model\"", path)
@@ -130,10 +262,24 @@ func Parse(content []byte, path string, cfg text.Config) (*text.Tokenizer, error
 	return text.NewTokenizer(v, cfg)
 }
 
-// Difference says in which parts two files differ that have the same tokens, and "" if in none. A
-// vocab.txt has no other parts.
+// Difference says in what two tokenizers differ: their tokens, or other parts of the same kind of file. It is
+// "" if they do not. A vocab.txt has no other parts.
 func Difference(a, b *File) string {
-	if a.Name != JSON || b.Name != JSON {
+	va, vb := a.Tokenizer.Vocab(), b.Tokenizer.Vocab()
+	if va.Size() != vb.Size() {
+		return fmt.Sprintf("%d tokens there and %d here", va.Size(), vb.Size())
+	}
+	for id := range int32(va.Size()) {
+		if va.Token(id) != vb.Token(id) {
+			return fmt.Sprintf("token %d is %q there and %q here", id, va.Token(id), vb.Token(id))
+		}
+	}
+	switch {
+	case a.Name == Model && b.Name == Model && !bytes.Equal(a.Content, b.Content):
+		return "scores, normalization or kinds of tokens of another SentencePiece model there and here"
+	case a.Name != b.Name && (a.Name == Model || b.Name == Model):
+		return fmt.Sprintf("a %s there and a %s here", a.Name, b.Name)
+	case a.Name != JSON || b.Name != JSON:
 		return ""
 	}
 	var parts [2]map[string]any

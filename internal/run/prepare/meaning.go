@@ -83,7 +83,7 @@ func NamesOf(manifest *convert.Manifest, features map[string]string, c *graphs.C
 	}
 	if m.takesText(c) {
 		v := manifest.Vocab // whose tokens vocab.txt has
-		if v.Kept() == tokenizers.JSON {
+		if v.Kept() != tokenizers.Vocab {
 			of.Tokenizer = []any{v.SHA256}
 		} else {
 			of.Tokenizer = []any{v.Lowercase, v.StripAccents, v.LiteralSpecials, v.Unclean, v.JoinIdeographs, v.MaxWordChars}

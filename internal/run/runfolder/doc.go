@@ -7,16 +7,17 @@ package runfolder
 
 // Files and folders of a run.
 const (
-	Params      = "params.yaml"
-	History     = "params-history.jsonl"
-	Metrics     = "metrics.jsonl"
-	Data        = "data.json"
-	Vocab       = "vocab.txt"
-	Tokenizer   = "tokenizer.json" // in place of Vocab, of data that were made with one
-	Init        = "init.txt"
-	Journal     = "processes.jsonl"
-	Trainer     = "trainer_state.json"
-	Checkpoints = "checkpoints"
-	TrainEvents = "train"
-	EvalEvents  = "eval"
+	Params        = "params.yaml"
+	History       = "params-history.jsonl"
+	Metrics       = "metrics.jsonl"
+	Data          = "data.json"
+	Vocab         = "vocab.txt"
+	Tokenizer     = "tokenizer.json"  // in place of Vocab, of data that were made with one
+	SentencePiece = "tokenizer.model" // the same
+	Init          = "init.txt"
+	Journal       = "processes.jsonl"
+	Trainer       = "trainer_state.json"
+	Checkpoints   = "checkpoints"
+	TrainEvents   = "train"
+	EvalEvents    = "eval"
 )
