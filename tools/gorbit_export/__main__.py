@@ -119,8 +119,8 @@ def _add_tokenizer(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tokenizer",
-        help="tokenizer.json, .model, vocab.txt or a folder with one of them, in place of --data: the "
-        "special tokens of records that another program wrote",
+        help="tokenizer.json, .model, vocab.txt or a folder with one of them, in place of --data: "
+        "the special tokens of records that another program wrote",
     )
 
 
