@@ -51,6 +51,9 @@ type Config struct {
 	// BatchSize is the number of records drawn for a batch. It does not depend on
 	// the packing. If the layout fixes the size of batches, it is the most that one takes.
 	BatchSize int
+	// Growth are the sizes of the first batches, which grow to BatchSize; nil for batches of that size
+	// from the beginning.
+	Growth Growth `json:",omitempty"`
 	// Epochs is how often the whole set is drawn; 0 means forever.
 	Epochs int64
 	// DropRemainder drops the last batch of an epoch if it has fewer than
@@ -142,6 +145,9 @@ func (c Config) Validate() error {
 		return fmt.Errorf("number of prefetched batches is %d; expected 1 or more", c.Prefetch)
 	case c.Layout == nil:
 		return errors.New("layout is not set; expected one, such as packed.Config")
+	}
+	if err := c.Growth.validate(c.BatchSize); err != nil {
+		return err
 	}
 	if c.fit() != nil && c.Part != (Part{}) {
 		return errors.New("parts of batches with a fixed number of rows cannot be read; expected every process to read all of a batch, or rows that are not fixed")

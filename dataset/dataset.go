@@ -176,6 +176,7 @@ func newDataset(ctx context.Context, cfg Config, f files, hash string) (*Dataset
 	if cfg.Shuffle == ShuffleBuffer {
 		d.settings.Buffer = cfg.Buffer
 	}
+	d.settings.Growth = cfg.Growth.String()
 	if cfg.ClassWeights != nil {
 		d.settings.ClassWeights = spelled(cfg.ClassWeights.Of)
 	}
@@ -194,7 +195,7 @@ func newDataset(ctx context.Context, cfg Config, f files, hash string) (*Dataset
 	if d.rooms, err = roomsOf(ctx, &d.files, fit, cfg.Logger); err != nil {
 		return nil, err
 	}
-	if d.perEpoch, d.cells, err = d.count(ctx, 0); err != nil {
+	if d.perEpoch, d.cells, err = d.count(ctx, cfg.Growth.settled(n)); err != nil {
 		return nil, err
 	}
 	if d.perEpoch == 0 {
@@ -216,12 +217,13 @@ func (d *Dataset) Size() (sum int64) {
 	return sum
 }
 
-// Cells returns the sum of the sizes of the batches of the first epoch, such as their positions, if
-// these sizes are fixed; otherwise it is not known, and 0.
+// Cells returns the sum of the sizes of the batches of an epoch, such as their positions, if these sizes
+// are fixed; otherwise it is not known, and 0.
 func (d *Dataset) Cells() int64 { return d.cells }
 
 // BatchesPerEpoch returns the number of batches in an epoch. With batches of a fixed size, it is the
-// number in the first epoch: other epochs may have a few more or less. See Batches.
+// number in the first epoch: other epochs may have a few more or less. See Batches. With batches that
+// grow, it is that of an epoch after the growth.
 func (d *Dataset) BatchesPerEpoch() int64 {
 	if d.fit != nil {
 		return d.perEpoch
@@ -378,7 +380,8 @@ type division struct{ parts, longRows int }
 // normal returns the canonical form of a position at which the epoch has no more
 // batches.
 func (s State) normal() State {
-	if s.Position >= s.Settings.batches()*int64(s.Settings.BatchSize) || s.Position == s.Settings.Records {
+	left := s.Settings.Records - s.Position
+	if left <= 0 || s.Settings.DropRemainder && left < s.size() {
 		s.Epoch++
 		s.Position = 0
 	}

@@ -24,6 +24,8 @@ type plan struct {
 // not the records themselves.
 type planner struct {
 	rooms  []uint16 // by record
+	cfg    *Config
+	size   int64 // of the batch that fill fills
 	fill   Filler
 	sees   int
 	order  *order
@@ -46,9 +48,8 @@ type drawnRecord struct{ position, record int64 }
 
 // planAt returns a planner that begins at a position, which must be valid.
 func (d *Dataset) planAt(s State) *planner {
-	p := &planner{rooms: d.rooms, fill: d.fit.Fillers(), drop: d.cfg.DropRemainder, all: d.state,
+	p := &planner{rooms: d.rooms, cfg: &d.cfg, drop: d.cfg.DropRemainder, all: d.state,
 		order: d.newOrder(), epoch: s.Epoch, from: s.Position, drawn: s.Position}
-	p.sees = p.fill.Sees()
 	back, _ := parseCarried(s.Carried) // checked by Restore
 	for _, b := range back {
 		p.draw(s.Position-b, s.Position-b+1)
@@ -72,6 +73,10 @@ func (p *planner) draw(start, end int64) {
 // refill draws what the next choice depends on.
 func (p *planner) refill() {
 	n := int64(len(p.rooms))
+	if size := p.all.Settings.sizeAt(p.cfg.Growth, p.epoch, p.from); size != p.size {
+		p.size, p.fill = size, p.cfg.Layout.(FittedLayout).Fit(int(size)).Fillers()
+		p.sees = p.fill.Sees()
+	}
 	for len(p.waiting) < p.sees && p.drawn < n {
 		end := min(p.drawn+int64(p.sees-len(p.waiting)), n)
 		p.draw(p.drawn, end)
@@ -230,10 +235,10 @@ const maxCounted = 1 << 30
 // record then: 5 s for an epoch of 10 million, and the epochs are shared by the processors.
 func (d *Dataset) Batches(ctx context.Context, epochs float64) (int64, error) {
 	if d.fit == nil {
-		return max(1, int64(math.Round(epochs*float64(d.BatchesPerEpoch())))), nil
+		return max(1, int64(math.Round(d.settings.batchesIn(d.cfg.Growth, epochs)))), nil
 	}
 	whole := math.Floor(epochs)
-	if d.cfg.Shuffle == ShuffleNone {
+	if d.cfg.Shuffle == ShuffleNone && d.cfg.Growth == nil {
 		return max(1, int64(math.Round(epochs*float64(d.BatchesPerEpoch())))), nil
 	}
 	if counted := math.Ceil(epochs) * float64(d.NumExamples()); counted > maxCounted {
@@ -242,8 +247,11 @@ func (d *Dataset) Batches(ctx context.Context, epochs float64) (int64, error) {
 	counts := make([]int64, int(math.Ceil(epochs)))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
-	counts[0] = d.perEpoch
-	for e := 1; e < len(counts); e++ {
+	for e := range counts {
+		if e == 0 && d.cfg.Growth == nil {
+			counts[0] = d.perEpoch
+			continue
+		}
 		g.Go(func() (err error) {
 			counts[e], _, err = d.count(ctx, int64(e))
 			return err

@@ -121,9 +121,17 @@ func (p *prefetch) make(r *reader, j job) []result {
 // before reports whether the given number of epochs has a batch left; 0 means no limit.
 func (s State) before(epochs int64) bool { return epochs == 0 || s.Epoch < epochs }
 
+// size returns the size of the batch at s.
+func (s State) size() int64 {
+	if s.Settings.Growth == "" {
+		return int64(s.Settings.BatchSize)
+	}
+	return s.Settings.sizeAt(parseGrowth(s.Settings.Growth), s.Epoch, s.Position)
+}
+
 // end returns the position after the batch at s.
 func (s State) end() int64 {
-	return min(s.Position+int64(s.Settings.BatchSize), s.Settings.Records)
+	return min(s.Position+s.size(), s.Settings.Records)
 }
 
 // After returns the position of the batch after the one at s, whose size must not be fixed. Skipped

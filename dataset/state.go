@@ -29,10 +29,12 @@ type State struct {
 // Settings are the settings that a position depends on. With other settings, the same
 // numbers would mean other examples.
 type Settings struct {
-	Files         string  `json:"files"` // hash of the files' names, sizes and numbers of records
-	Records       int64   `json:"records"`
-	Seed          uint64  `json:"seed"`
-	BatchSize     int     `json:"batch_size"`
+	Files     string `json:"files"` // hash of the files' names, sizes and numbers of records
+	Records   int64  `json:"records"`
+	Seed      uint64 `json:"seed"`
+	BatchSize int    `json:"batch_size"`
+	// Growth are the stages of Config.Growth as a text; "" without them.
+	Growth        string  `json:"growth,omitempty"`
 	DropRemainder bool    `json:"drop_remainder"`
 	Shuffle       Shuffle `json:"shuffle"`
 	Buffer        int     `json:"buffer"` // 0 unless the shuffle is ShuffleBuffer
@@ -168,6 +170,7 @@ func (s Settings) differences(now Settings, layout []Setting) []string {
 	}
 	differ("the seed", s.Seed, now.Seed)
 	differ("the batch size", s.BatchSize, now.BatchSize)
+	differ("the growth of batches", cmp.Or(s.Growth, "not set"), cmp.Or(now.Growth, "not set"))
 	differ("dropping the remainder of an epoch", s.DropRemainder, now.DropRemainder)
 	differ("the shuffle", quote(s.Shuffle), quote(now.Shuffle))
 	if s.Shuffle == now.Shuffle {
@@ -208,11 +211,13 @@ func (s State) check(now Settings, layout []Setting, fitted bool) error {
 	if s.Skipped < 0 {
 		d = append(d, fmt.Sprintf("it has skipped %d records; expected 0 or more", s.Skipped))
 	}
-	switch b := int64(now.BatchSize); {
+	growth := parseGrowth(now.Growth)
+	ends := func() int64 { _, at := now.walk(growth, s.Epoch, s.Position); return at }
+	switch {
 	case s.Position < 0 || s.Position > now.Records:
 		d = append(d, fmt.Sprintf("its position is %d; expected 0 to %d", s.Position, now.Records))
-	case !fitted && s.Position%b != 0 && s.Position != now.Records:
-		d = append(d, fmt.Sprintf("its position is %d; expected the end of a batch of %d", s.Position, b))
+	case !fitted && s.Position != now.Records && s.Position != ends():
+		d = append(d, fmt.Sprintf("its position is %d; expected the end of a batch of %d", s.Position, now.sizeAt(growth, s.Epoch, s.Position)))
 	default:
 		if reason := s.checkCarried(fitted); reason != "" {
 			d = append(d, reason)

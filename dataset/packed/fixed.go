@@ -148,7 +148,7 @@ func newFiller(c Config, examples int) *filler {
 	if c.Packing == PackNone {
 		each = 1
 	}
-	f := &filler{rows: c.Rows, each: each, most: min(examples, c.Rows*each), lengths: c.lengths()}
+	f := &filler{rows: min(c.Rows, examples), each: each, most: min(examples, c.Rows*each), lengths: c.lengths()}
 	// No more examples than that fit after the first one of a row when the search begins.
 	depth := min(each, tightRoom)
 	f.reach, f.last = make([][2]uint64, depth+1), make([][tightRoom]uint8, depth+1)
