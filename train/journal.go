@@ -50,6 +50,9 @@ func (t *training) journalStart(on strategy.Runtime, step func() int64) {
 		Model: contract.Model.Architecture, Parameters: contract.Parameters(),
 		Step: step(), Steps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), Examples: t.examples.NumExamples(),
 	}
+	if t.Params.Train.BatchWarmup != "" {
+		start.StepsPerEpoch = 0 // not the same in all epochs
+	}
 	start.PeakFLOPS = record.MachinePeak(on, contract.Precision, t.Params.Strategy.Kind())
 	t.journal.peak = start.PeakFLOPS
 	if opened := t.journal.opened; !opened.IsZero() {
@@ -102,7 +105,7 @@ func (t *training) warnTrainerState(err error) {
 // course returns what trainer_state.json says of the run's params.
 func (t *training) course() runfolder.Course {
 	p := t.Params
-	course := runfolder.Course{MaxSteps: t.steps, StepsPerEpoch: t.examples.BatchesPerEpoch(), BatchSize: int64(p.Train.BatchSize), Evaluates: t.evaluations != nil,
+	course := runfolder.Course{MaxSteps: t.steps, Data: t.examples, BatchSize: int64(p.Train.BatchSize), Evaluates: t.evaluations != nil,
 		LogEvery: p.Train.StepsPerLoop, EvalEvery: p.Train.EvalInterval, SaveEvery: p.Checkpoint.Interval}
 	switch p.Train.EvalInterval {
 	case params.NoEval:

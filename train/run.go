@@ -144,7 +144,9 @@ func toRead(p *params.Params, settings []string) error {
 	if err := p.Load(nil, settings); err != nil {
 		return err
 	}
-	p.Train.BatchSize = max(p.Train.BatchSize, p.Data.Rows) // the rows may be those of evaluations
+	if p.Data.Rows > p.Train.BatchSize { // the rows may be those of evaluations
+		p.Train.BatchSize, p.Train.BatchWarmup = p.Data.Rows, ""
+	}
 	return p.Validate()
 }
 

@@ -72,7 +72,9 @@ func TestTextTasksKeepPromises(t *testing.T) {
 			p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 8, 8, 2, 4, 2
 			p.Data.RowLength, p.Optimizer.LearningRate, p.Runtime.Lanes = 16, 1e-2, 1
 			p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 0, "attention_dropout": 0}
-			if task != "mlm" {
+			if task == "mlm" {
+				p.Train.BatchWarmup = "0:2,2:4,4:8"
+			} else {
 				p.Optimizer.Hyperparameters["classifier_dropout"] = 0
 			}
 			whole, again := filepath.Join(dir, "whole"), filepath.Join(dir, "again")

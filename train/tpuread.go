@@ -20,7 +20,7 @@ func fixShape(p *params.Params, c *graphs.Contract, m *convert.Manifest) error {
 	if prepare.TakesTokens(c) {
 		return fixRows(p, m)
 	}
-	p.Train.BatchSize = p.Eval.BatchSize // nothing is trained
+	p.Train.BatchSize, p.Train.BatchWarmup = p.Eval.BatchSize, "" // nothing is trained
 	if err := prepare.FixLength(p, c, m); err != nil {
 		return &params.Error{Err: err}
 	}

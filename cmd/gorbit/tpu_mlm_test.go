@@ -30,7 +30,7 @@ func TestMaskedOnTPU(t *testing.T) {
 	}
 	o.run("gorbit", "convert", "--task", "mlm", "--vocab", "vocab.txt", "--train", "texts.txt", "--dev", "texts.txt", "--max-length", "16", "--out", "data")
 	train := func(run string, more ...string) {
-		o.start(t, append([]string{"train", "--graph", graph, "--data", "data", "--run", run, "--batch-size", "8", "--set", "data.rows=8",
+		o.start(t, append([]string{"train", "--graph", graph, "--data", "data", "--run", run, "--batch-size", "8", "--set", "data.rows=8", "--set", "train.batch_warmup=0:3,5:8",
 			"--learning-rate", "1e-3", "--schedule", "constant", "--warmup-ratio", "0", "--steps-per-loop", "5", "--eval-interval", "10", "--set", "optimizer.hyperparameters={hidden_dropout: 0, attention_dropout: 0}"}, more...)...).exits(fault.ExitDone)
 	}
 	_, at := o.emulator(t)

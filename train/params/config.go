@@ -41,6 +41,7 @@ func (p Params) Dataset(files []string, train bool, layout dataset.Layout) datas
 	}
 	if train {
 		c.BatchSize, c.Epochs = p.Train.BatchSize, 0
+		c.Growth, _ = p.Train.growth() // checked by Validate
 		c.Shuffle, c.Buffer, c.Seed = dataset.Shuffle(p.Data.Shuffle), p.Data.Buffer, uint64(p.Seed)
 		c.DropRemainder = p.Data.DropRemainder
 	} else if rows, ok := layout.(packed.Config); ok && rows.Rows > 0 {

@@ -54,6 +54,7 @@ type Data struct {
 // Train sets how long to train and how often to log and evaluate.
 type Train struct {
 	BatchSize    int     `yaml:"batch_size"`
+	BatchWarmup  string  `yaml:"batch_warmup"`
 	Steps        int64   `yaml:"steps"`
 	Epochs       float64 `yaml:"epochs"`
 	StepsPerLoop int64   `yaml:"steps_per_loop"`

@@ -226,6 +226,8 @@ var table = []Param{
 	{Name: "train.batch_size", Default: 32, check: atLeast(1, "1 or more"), Change: FromStart,
 		Flag:    Flag{"batch-size", OfData, "", "global batch size, in examples"},
 		Meaning: "global batch size: examples per step, with any packing; with `data.rows`, the most examples of a step"},
+	{Name: "train.batch_warmup", Change: FromStart,
+		Meaning: "batch sizes from steps on, which grow to `train.batch_size`, such as 0:8, 1000:16, 2000:32 ([Growing batches](#growing-batches))"},
 	{Name: "train.epochs", Default: 3,
 		Flag:    Flag{"epochs", HowLong, "", "epochs to train"},
 		Meaning: "how long to train, in epochs, if `train.steps` is 0; may be a fraction"},

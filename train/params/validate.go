@@ -118,6 +118,9 @@ func (p Params) checkData() error {
 	if d.Rows > p.Train.BatchSize {
 		return Errorf("data.rows", "is %d and train.batch_size is %d; expected at most one row for each example; lower data.rows, or set train.batch_size to the most examples of a step", d.Rows, p.Train.BatchSize).And("train.batch_size")
 	}
+	if _, err := p.Train.growth(); err != nil {
+		return err
+	}
 	if d.Rows != 0 && d.Packing == string(packed.PackFirstFit) {
 		return Errorf("data.packing", "is %q, which does not fix the number of rows, and data.rows is %d; expected %s or %s", d.Packing, d.Rows, packed.PackBestFit, packed.PackNone).And("data.rows")
 	}

@@ -31,6 +31,12 @@ func TestValidate(t *testing.T) {
 		{"data.rows=8 data.packing=first-fit", `packing is "first-fit", which does not fix the number of rows`},
 		{"data.rows=8 strategy.input=local strategy.workers=a:1", "strategy.input is local and data.rows is 8"},
 		{"data.rows=100 train.batch_size=100 eval.batch_size=1", ""},
+		{"train.batch_warmup=0:8,100:16,200:32", ""},
+		{"train.batch_warmup=0:8,200:16", "train.batch_warmup ends with size 16 and train.batch_size is 32"},
+		{"train.batch_warmup=8:0,32:100", `train.batch_warmup has "8:0"; expected STEP:SIZE`},
+		{"train.batch_warmup=10:8,100:32", `train.batch_warmup begins with "10:8"; expected the size of the first step`},
+		{"train.batch_warmup=0:8,100:8", `train.batch_warmup has "100:8" after 0:8; expected a later step and a larger size`},
+		{"train.batch_warmup=0:8,100", `train.batch_warmup has "100"; expected STEP:SIZE`},
 		// The input.
 		{"runtime.lanes=-1", "runtime.lanes is -1; expected 0"},
 		{"runtime.lanes=65", "runtime.lanes is 65; expected 0"},

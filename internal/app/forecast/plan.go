@@ -75,7 +75,9 @@ func New(ctx context.Context, p params.Params, folder string, sizes []int, by Pr
 	slices.Sort(sizes)
 	for _, n := range slices.Compact(sizes) {
 		tried := p
-		tried.Train.BatchSize = n
+		if n != plan.Asked {
+			tried.Train.BatchSize, tried.Train.BatchWarmup = n, ""
+		}
 		outline, err := train.NewOutline(ctx, tried, folder, env)
 		if n == plan.Asked {
 			if err != nil {

@@ -36,7 +36,7 @@ func (s *Setup) SeekBatch(folder string, set *dataset.Dataset, step int64) (left
 		}
 	}
 	left = step - 1 - at
-	if s.Params.Data.Rows == 0 && s.Params.Train.OnNonFinite == "fail" && left > 0 {
+	if s.Params.Data.Rows == 0 && s.Params.Train.BatchWarmup == "" && s.Params.Train.OnNonFinite == "fail" && left > 0 {
 		perEpoch := set.BatchesPerEpoch()
 		size := int64(s.Params.Train.BatchSize)
 		batches := position.Position/size + left

@@ -101,6 +101,9 @@ func (s *Setup) CheckWhole(set *dataset.Dataset) error {
 	if policy, _ := tfrecord.ParsePolicy(p.Data.OnCorrupt); policy == tfrecord.Skip {
 		return params.Errorf("data.on_corrupt", "is skip: %s; expected fail", why)
 	}
+	if p.Train.BatchWarmup != "" {
+		return params.Errorf("train.batch_warmup", "is %q: %s; leave it out", p.Train.BatchWarmup, why)
+	}
 	if p.Data.Buckets != "" && !p.Data.DropRemainder {
 		return params.Errorf("data.buckets", "is %s, with which the last batches of an epoch are smaller: %s; leave them out with --set data.drop_remainder=true", p.Data.Buckets, why)
 	}

@@ -20,7 +20,7 @@ import (
 func TestGrowingTrainerState(t *testing.T) {
 	grown, whole := t.TempDir(), t.TempDir()
 	g := &GrowingTrainerState{Folder: grown}
-	course := Course{MaxSteps: 40, StepsPerEpoch: 7, LogEvery: 2, EvalEvery: 4, SaveEvery: 4, BatchSize: 8, Evaluates: true}
+	course := Course{MaxSteps: 40, Data: perEpoch(7), LogEvery: 2, EvalEvery: 4, SaveEvery: 4, BatchSize: 8, Evaluates: true}
 	read := func(dir, name string) []byte {
 		content, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {

@@ -43,19 +43,21 @@ type TrainerState struct {
 	TrialParams  map[string]any   `json:"trial_params"`
 }
 
+// Epochs are the training data.
+type Epochs interface {
+	// EpochsAt returns how many epochs a number of batches are.
+	EpochsAt(batches int64) float64
+}
+
 // Course is what a trainer state needs to know of a run in addition to what its folder says: its
 // intervals in steps, 0 for never, and its batch size.
 type Course struct {
-	MaxSteps, StepsPerEpoch        int64
+	MaxSteps                       int64
 	LogEvery, EvalEvery, SaveEvery int64
 	BatchSize                      int64
+	Data                           Epochs
 	// Evaluates says that the run is complete only when its last step was evaluated.
 	Evaluates bool
-}
-
-// epoch returns the number of epochs after some steps.
-func (c Course) epoch(step int64) float64 {
-	return float64(step) / float64(max(1, c.StepsPerEpoch))
 }
 
 // WriteTrainerState writes trainer_state.json of a run, durably and at once. It is made of the state of
@@ -119,8 +121,8 @@ func newTrainerState(folder string, c Course, state runner.RunState) (*TrainerSt
 
 // withoutHistory returns the trainer state without its log, and what the run has done.
 func (c Course) withoutHistory(state runner.RunState) (*TrainerState, runner.Done) {
-	out := &TrainerState{GlobalStep: state.Step, Epoch: c.epoch(state.Step), MaxSteps: c.MaxSteps, BatchSize: c.BatchSize,
-		Epochs:       int64(math.Ceil(c.epoch(c.MaxSteps))),
+	out := &TrainerState{GlobalStep: state.Step, Epoch: c.Data.EpochsAt(state.Step), MaxSteps: c.MaxSteps, BatchSize: c.BatchSize,
+		Epochs:       int64(math.Ceil(c.Data.EpochsAt(c.MaxSteps))),
 		LoggingSteps: c.LogEvery, EvalSteps: c.EvalEvery, SaveSteps: c.SaveEvery,
 		LocalZero: true, WorldZero: true, Callbacks: map[string]any{}, LogHistory: []map[string]any{}}
 	var trainer runner.TrainerState
@@ -134,7 +136,7 @@ func (c Course) withoutHistory(state runner.RunState) (*TrainerState, runner.Don
 
 // entry returns the entry of the log for a line of metrics, given the last evaluation at each step.
 func (c Course) entry(l line, evaluations map[int64]Phase) map[string]any {
-	entry := map[string]any{"step": *l.Step, "epoch": c.epoch(*l.Step)}
+	entry := map[string]any{"step": *l.Step, "epoch": c.Data.EpochsAt(*l.Step)}
 	for name, v := range l.Outputs {
 		entry[l.name(name)] = orText(float64(v))
 	}

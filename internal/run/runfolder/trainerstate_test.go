@@ -18,6 +18,11 @@ var names = strings.Fields(`best_global_step best_metric best_model_checkpoint e
 	is_local_process_zero is_world_process_zero log_history logging_steps max_steps num_input_tokens_seen num_train_epochs save_steps
 	stateful_callbacks total_flos train_batch_size trial_name trial_params`)
 
+// perEpoch are data with as many batches in every epoch.
+type perEpoch float64
+
+func (p perEpoch) EpochsAt(batches int64) float64 { return float64(batches) / float64(p) }
+
 // TestTrainerState makes the state of a checkpoint in the middle of a run, of its end, and of a run of
 // an older version.
 //
@@ -46,7 +51,7 @@ func TestTrainerState(t *testing.T) {
 		return runner.RunState{Version: 1, Step: step, Trainer: text, Evaluated: &runner.Evaluation{Step: evaluated},
 			Persistent: map[string]json.RawMessage{"metrics": length, "best": json.RawMessage(`{"value":0.5,"step":10,"metric":"accuracy"}`)}}
 	}
-	course := Course{MaxSteps: 14, StepsPerEpoch: 5, LogEvery: 10, EvalEvery: 10, SaveEvery: 10, BatchSize: 8, Evaluates: true}
+	course := Course{MaxSteps: 14, Data: perEpoch(5), LogEvery: 10, EvalEvery: 10, SaveEvery: 10, BatchSize: 8, Evaluates: true}
 	first := map[string]any{"step": 10.0, "epoch": 2.0, "loss": 0.7, "grad_norm": 2.0, "learning_rate": 0.1}
 	second := map[string]any{"step": 10.0, "epoch": 2.0, "eval_accuracy": 0.5, "eval_loss": "NaN", "eval_runtime": 2.0, "eval_samples_per_second": 16.0,
 		"eval_steps_per_second": 2.0, "eval_mem_cpu_alloc_delta": 10.0, "eval_mem_cpu_peaked_delta": 20.0}
