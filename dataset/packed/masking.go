@@ -145,6 +145,7 @@ type masks struct {
 	starts     []int64        // of words, of the example that is being added; empty without whole words
 	before     columns.Fields // of Labels
 	labelled   presence       // whether records have labels
+	optional   bool           // these may be missing
 	given      []int64        // labels of the example that is being added; nil if it has none
 
 	units  []span // to choose from, of an example
@@ -152,7 +153,7 @@ type masks struct {
 }
 
 func newMasks(m *Masking) *masks {
-	s := &masks{Masking: m, special: make([]bool, m.VocabSize)}
+	s := &masks{Masking: m, special: make([]bool, m.VocabSize), optional: slices.Equal(m.Labels, []string{DefaultMaskedLabels})}
 	for _, token := range m.Special {
 		s.special[token] = true
 	}
@@ -235,7 +236,7 @@ func (s *masks) readLabels(values *tfrecord.Values, tokens int, mask []int64) (n
 	case reason != "":
 	case !s.labelled.agrees(v != nil):
 		reason = disagrees(v != nil)
-	case v == nil && slices.Equal(s.Labels, []string{DefaultMaskedLabels}):
+	case v == nil && s.optional:
 		return name, ""
 	case v == nil:
 		reason = "is missing; expected what the masked tokens were"

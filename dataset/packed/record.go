@@ -15,6 +15,7 @@ type records struct {
 	values                       tfrecord.Values
 	ids, types, mask, label, yes fields
 	weight                       fields
+	typesOptional                bool     // all 0 where records have none
 	typed                        presence // whether records have types
 }
 
@@ -33,6 +34,7 @@ func newRecords(c *Config, e *extras) *records {
 		return fields{n, len(names) - len(n)}
 	}
 	r.ids, r.types, r.mask = add(f.InputIDs), add(f.TypeIDs), add(f.Mask)
+	r.typesOptional = slices.Equal(f.TypeIDs, DefaultFeatureNames().TypeIDs)
 	r.label, r.yes, r.weight = add(f.Label), add(f.Real), add(f.Weight)
 	if e == nil {
 		r.decoder = tfrecord.NewDecoder(names...)
@@ -82,7 +84,7 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 		case reason != "":
 		case !r.typed.agrees(types != nil):
 			reason = disagrees(types != nil)
-		case types == nil && slices.Equal(r.types.names, DefaultFeatureNames().TypeIDs): // all 0
+		case types == nil && r.typesOptional:
 		case types == nil:
 			reason = columns.Missing(r.types.names, data)
 		case len(types) != len(ids):
