@@ -21,16 +21,19 @@ func (o Optimizer) points(steps int64) ([]runner.Point, error) {
 		return nil, Errorf("optimizer.points", "is empty, and optimizer.schedule is points; expected steps and factors, such as 0:0, 5%%:1, 100%%:0")
 	}
 	var out []runner.Point
-	shares := strings.Count(o.Points, "%")
+	byStep, byShare := false, false
 	for word := range strings.SplitSeq(o.Points, ",") {
 		word = strings.TrimSpace(word)
 		at, factor, _ := strings.Cut(word, ":")
-		step, ok := stepOf(strings.TrimSpace(at), steps)
+		at = strings.TrimSpace(at)
+		step, ok := stepOf(at, steps)
 		f, err := strconv.ParseFloat(strings.TrimSpace(factor), 64)
 		if !ok || err != nil || !(f >= 0) || math.IsInf(f, 0) {
 			return nil, Errorf("optimizer.points", "has %q; expected STEP:FACTOR or SHARE%%:FACTOR, such as 1000:0.5 or 5%%:1", word)
 		}
-		if is := strings.HasSuffix(at, "%"); is && step > 0 && shares < strings.Count(o.Points, ":")-1 || !is && step > 0 && shares > 0 {
+		share := strings.HasSuffix(at, "%")
+		byStep, byShare = byStep || !share && step > 0, byShare || share && step > 0 // 0 is the same either way
+		if byStep && byShare {
 			return nil, Errorf("optimizer.points", "is %q; expected steps or shares of all steps, not both", o.Points)
 		}
 		if n := len(out); n > 0 && out[n-1].Step >= step {

@@ -61,6 +61,8 @@ func TestValidate(t *testing.T) {
 		{"optimizer.schedule=points", "optimizer.points is empty"},
 		{"optimizer.points=0:1", `optimizer.points is "0:1", and optimizer.schedule is linear`},
 		{"optimizer.schedule=points optimizer.points=0:0,100:1,50%:1", "expected steps or shares of all steps, not both"},
+		{"optimizer.schedule=points optimizer.points=0:0,50%:1,100:1", "expected steps or shares of all steps, not both"},
+		{"optimizer.schedule=points optimizer.points=0%:0,100:1", ""},
 		{"optimizer.schedule=points optimizer.points=10%:0,5%:1", `optimizer.points has "5%:1"`},
 		{"optimizer.schedule=points optimizer.points=ten:1", `optimizer.points has "ten:1"; expected STEP:FACTOR`},
 		{"optimizer.schedule=points optimizer.points=101%:1", `optimizer.points has "101%:1"`},
