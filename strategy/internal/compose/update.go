@@ -48,9 +48,7 @@ func (c *composer) mirrored(prefix string, m []made) (Apply, []outcome) {
 			groups = c.gather(r.prefix+prefix, c.trained, m[i].grads)
 			all = gradients(groups)
 		} else {
-			for _, v := range c.trained {
-				all = append(all, m[i].grads[v.Name])
-			}
+			all = c.gradientsOf(m[i])
 		}
 		d := c.decide(r.prefix+prefix, r, c.squares(r.prefix+prefix+"squares", all), m[i])
 		updates := []build.Ref{d.counted}
