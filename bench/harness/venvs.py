@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -37,9 +38,21 @@ def install(
     """Makes an environment from requirements files, unless it exists.
 
     Nothing but what the files name is installed: they are complete, and leave out
-    dependencies that would overwrite others.
+    dependencies that would overwrite others. One process at a time makes it, and others
+    wait.
     """
-    home = os.path.join(folder, name)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, f"{name}.lock"), "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that installs into {os.path.join(folder, name)}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        return _install(os.path.join(folder, name), requirements, say)
+
+
+def _install(home: str, requirements: Sequence[str], say: Callable[[str], None]) -> Venv:
+    """Makes an environment as install does, whose lock is held."""
     python = os.path.join(home, "bin", "python")
     stamp = os.path.join(home, "bench-stamp")
     content = b"".join(pathlib.Path(file).read_bytes() for file in requirements)

@@ -1,7 +1,10 @@
 """The command line and the environments."""
 
+import concurrent.futures
+import fcntl
 import os
 import pathlib
+import queue
 import re
 import shlex
 
@@ -158,6 +161,21 @@ def test_an_environment_is_made_once(tmp_path):
     requirements.write_text("# something else\n")
     venvs.install(str(tmp_path / "venvs"), "x", [str(requirements)], said.append)
     assert len(said) == 2
+
+
+def test_one_process_at_a_time_makes_an_environment(tmp_path):
+    requirements = tmp_path / "x.txt"
+    requirements.write_text("# nothing\n")
+    folder = tmp_path / "venvs"
+    folder.mkdir()
+    said: queue.Queue[str] = queue.Queue()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with open(folder / "x.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            made = pool.submit(venvs.install, str(folder), "x", [str(requirements)], said.put)
+            assert said.get().startswith("waiting for another process")
+            assert not (folder / "x").exists()
+        assert os.access(made.result().python, os.X_OK)
 
 
 def test_how_long_it_takes_is_told_from_raw_lines(monkeypatch, tmp_path):
