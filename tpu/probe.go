@@ -28,10 +28,7 @@ func probe(ctx context.Context, address string) error {
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			return cause
-		}
-		return err
+		return ended(ctx, start, err)
 	}
 	defer conn.Close()
 	// A connection knows no context.
@@ -43,14 +40,33 @@ func probe(ctx context.Context, address string) error {
 		_, err = io.ReadFull(conn, header)
 	}
 	switch {
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errTooLate):
-		return fmt.Errorf("%w: no answer in %v", errNotGRPC, time.Since(start).Round(time.Second))
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
+		return ended(ctx, start, err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", errNotGRPC, err)
 	case header[3] != 4 || !bytes.Equal(header[5:], make([]byte, 4)):
 		return fmt.Errorf("%w: its first bytes are %q; expected an HTTP/2 SETTINGS frame", errNotGRPC, header)
 	}
 	return nil
+}
+
+// silentError means that an address gave no answer in a time, or not the whole of one.
+type silentError time.Duration
+
+func (e silentError) Error() string {
+	return fmt.Sprintf("no answer in %v", time.Duration(e).Round(time.Second))
+}
+
+// Is reports whether the target is errTooLate.
+func (silentError) Is(target error) bool { return target == errTooLate }
+
+// ended is the error of a probe, begun at a time, whose context may have ended it.
+func ended(ctx context.Context, start time.Time, err error) error {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTooLate):
+		return silentError(time.Since(start))
+	case cause != nil:
+		return cause
+	}
+	return err
 }

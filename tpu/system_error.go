@@ -63,25 +63,27 @@ func (s *System) failed(phase Phase, err error) error {
 		return err
 	}
 	cause := err
-	if errors.Is(err, errTooLate) {
-		cause = fmt.Errorf("no answer in %v", s.timeout)
-		if phase == PhaseConnect {
-			cause = fmt.Errorf("no answer in %v", min(s.timeout, probeTimeout))
-		} else if gone := s.unreachable(); len(gone) > 0 {
+	if errors.Is(err, errTooLate) && phase != PhaseConnect {
+		cause = silentError(s.timeout)
+		if gone := s.unreachable(); len(gone) > 0 {
 			cause = fmt.Errorf("%w, and nothing answers at %s", cause, strings.Join(gone, ", "))
 		}
 	}
 	return &SystemError{Peer: s.peer, Phase: phase, Err: cause, Next: s.next(phase, err)}
 }
 
-// unreachable returns the addresses of other tasks at which no server answers. The first task waits for
-// them.
+// unreachable returns the addresses of tasks at which no server answers. The first task waits for the
+// others.
 func (s *System) unreachable() []string {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), graceTimeout, errTooLate)
 	defer cancel()
-	gone := make([]string, len(s.others))
+	tasks := s.others
+	if s.address != "" { // not this process
+		tasks = append([]string{s.address}, s.others...)
+	}
+	gone := make([]string, len(tasks))
 	var probes sync.WaitGroup
-	for i, address := range s.others {
+	for i, address := range tasks {
 		probes.Go(func() {
 			if probe(ctx, address) != nil {
 				gone[i] = "grpc://" + address
@@ -99,7 +101,7 @@ func (s *System) next(phase Phase, err error) string {
 	case errors.Is(err, errNotGRPC):
 		return fmt.Sprintf("expected a TPU's TensorFlow server, whose port is usually %s (a gorbit worker is for --workers)", DefaultPort)
 	case phase == PhaseConnect:
-		return fmt.Sprintf("start TensorFlow's server on the TPU VM, or check the address, the port (usually %s) and the firewall", DefaultPort)
+		return fmt.Sprintf("start TensorFlow's server on the TPU VM, again if it hangs, or check the address, the port (usually %s) and the firewall", DefaultPort)
 	case errors.As(err, &none) && s.peer == "local":
 		return "run this on a TPU VM, with TensorFlow's library for TPUs (make setup TF=tpu)"
 	case errors.As(err, &none):

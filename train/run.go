@@ -114,7 +114,7 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	}
 	on, err := prepare.OpenModel(ctx, r.Params, r.Export, strategy.FunctionsEvaluate, nil, env.prepare())
 	if err != nil {
-		return nil, err
+		return nil, lostInRead(err)
 	}
 	r.on, r.checkpoints = on, loop.NewCheckpoints(manager, on, r.Export.Contract, env.Log)
 	r.checkpoints.Names = prepare.NamesOf(r.Manifest, p.Data.Features, r.Export.Contract)
@@ -202,7 +202,7 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 		return 0, fmt.Errorf("run %s has no checkpoint %s; %s", r.Folder, which, expectedSteps(r.checkpoints.Manager))
 	}
 	if err != nil {
-		return 0, err
+		return 0, lostInRead(err)
 	}
 	if restored.Path == "" {
 		return 0, fmt.Errorf("run %s has no checkpoint yet", r.Folder)
@@ -300,7 +300,7 @@ func (r *Run) Evaluation(ctx context.Context, split string) (*evaluation.Evaluat
 		return nil, err
 	}
 	if _, err := c.Restore(ctx); err != nil {
-		return nil, err
+		return nil, lostInRead(err)
 	}
 	if _, err = c.Evaluate(ctx, evalSteps(r.Params)); err != nil {
 		return nil, lostInRead(err)

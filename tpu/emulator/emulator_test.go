@@ -139,7 +139,7 @@ func TestStartFails(t *testing.T) {
 	}{
 		{"nothing", []string{closed.Addr().String()}, long, tpu.PhaseConnect, []string{"refused", "start TensorFlow's server on the TPU VM"}},
 		{"a web server", []string{web.Listener.Addr().String()}, long, tpu.PhaseConnect, []string{"does not speak gRPC", `"HTTP/1.1 "`, "expected a TPU's TensorFlow server"}},
-		{"a silent server", []string{silent.Addr().String()}, short, tpu.PhaseConnect, []string{"does not speak gRPC: no answer in", "port"}},
+		{"a silent server", []string{silent.Addr().String()}, short, tpu.PhaseConnect, []string{"connect: no answer in 2s", "start TensorFlow's server on the TPU VM, again if it hangs", "the port (usually 8470)"}},
 		{"a gorbit worker", []string{worker}, long, tpu.PhaseConnect, []string{"does not speak gRPC", "a gorbit worker is for --workers"}},
 		{"a server without TPUs", []string{backends[1]}, long, tpu.PhaseDevices, []string{"no TPU is among the devices (/job:worker/replica:0/task:0/device:CPU:0", "expected TPU_SYSTEM:0 and TPU:0"}},
 		{"too few hosts", []string{emulate(t, 1, emulator.None), "127.0.0.1:1"}, long, tpu.PhaseDevices, []string{"2 tasks", "1 hosts", "--hosts 2"}},
