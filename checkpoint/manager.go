@@ -407,19 +407,27 @@ func unread(err error) bool {
 
 // Latest returns the newest complete checkpoint, or [ErrNoCheckpoint].
 func (m *Manager) Latest() (Checkpoint, error) {
+	c, _, err := m.LatestOf()
+	return c, err
+}
+
+// LatestOf returns what Latest does, and the newer checkpoints that are not complete, newest first.
+func (m *Manager) LatestOf() (latest Checkpoint, skipped []Skipped, err error) {
 	list, err := m.scan()
 	if err != nil {
-		return Checkpoint{}, fmt.Errorf("checkpoints: %w", err)
+		return Checkpoint{}, nil, fmt.Errorf("checkpoints: %w", err)
 	}
 	for _, c := range slices.Backward(list) {
 		switch err := whole(c); {
 		case err == nil:
-			return c, nil
+			return c, skipped, nil
 		case unread(err):
-			return Checkpoint{}, fmt.Errorf("checkpoints: %w", err)
+			return Checkpoint{}, skipped, fmt.Errorf("checkpoints: %w", err)
+		default:
+			skipped = append(skipped, Skipped{c, err})
 		}
 	}
-	return Checkpoint{}, fmt.Errorf("%s: %w", m.cfg.Dir, ErrNoCheckpoint)
+	return Checkpoint{}, skipped, fmt.Errorf("%s: %w", m.cfg.Dir, ErrNoCheckpoint)
 }
 
 // Find returns the checkpoint of a step, intact or damaged. If there is none, the error is

@@ -153,7 +153,13 @@ func (c Config) lines(ctx context.Context, r *runfolder.Run) error {
 		}
 		said = r.Log.Step
 		if r.State != runfolder.Running {
-			_, err := fmt.Fprintln(c.Out, Status(r))
+			last := []string{Status(r)}
+			for _, p := range r.Problems {
+				if said := r.Log.Problem(); said == "" || !strings.HasPrefix(p, said) { // which News has told
+					last = append(last, shown.Text(p))
+				}
+			}
+			_, err := fmt.Fprintln(c.Out, strings.Join(last, "\n"))
 			return err
 		}
 		select {
@@ -241,7 +247,7 @@ func Frame(r *runfolder.Run, metric string, columns, rows int) []string {
 	}
 	out := wrap(Status(r), columns)
 	for _, p := range r.Problems {
-		out = append(out, cut(shown.Text(p), columns))
+		out = append(out, wrap(shown.Text(p), columns)...)
 	}
 	// A curve has a title and two lines of steps.
 	height := min(12, (rows-1-len(out))/len(names)-3)

@@ -106,7 +106,10 @@ func (r *Run) Refresh(now time.Time) error {
 	}
 	r.Processes, r.Problems = processes, damaged
 	r.Seconds, r.PeakMemoryMiB, r.Best = 0, 0, Best{}
-	saved, err := readSaved(r.Folder)
+	saved, unsound, err := readSaved(r.Folder)
+	for _, c := range unsound {
+		r.problem(fmt.Sprintf("checkpoint %s is damaged, and is passed over: %v", filepath.Base(c.Prefix), c.Err))
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // a training process may have deleted it since
 		r.problem(fmt.Sprintf("cannot read the newest checkpoint: %v", err))
 	}

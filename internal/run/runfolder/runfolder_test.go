@@ -73,6 +73,8 @@ func TestRead(t *testing.T) {
 			Best{"accuracy", "max", true, 0.75, 20}, ""},
 		{"damaged journal", map[string]string{Params: written, Metrics: metrics, Journal: start + "?\n" + end}, Finished, "", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, "processes.jsonl:2: is not a line of the journal"},
+		{"damaged checkpoint", map[string]string{Params: written, Metrics: metrics, Journal: start + end, filepath.Join(Checkpoints, "ckpt-30.index"): "short"}, Finished, "", 60.5,
+			Best{"accuracy", "max", true, 0.75, 20}, "checkpoint ckpt-30 is damaged, and is passed over: "},
 		{"damaged description of the data", map[string]string{Params: written, Metrics: metrics, Journal: start + end, Data: "{"}, Finished, "", 60.5,
 			Best{"accuracy", "max", true, 0.75, 20}, "data.json"},
 	} {

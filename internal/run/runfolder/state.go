@@ -33,36 +33,43 @@ type saved struct {
 // the given variable, or in checkpoint.StateVariable if the name is "". The prefix is "" if there is none,
 // or one that another program wrote.
 func Newest(folder, variable string) (prefix string, state runner.RunState, err error) {
-	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(folder, Checkpoints), State: variable, ReadOnly: true})
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", state, nil
-	}
-	if err != nil {
-		return "", state, err
-	}
-	defer manager.Close()
-	newest, err := manager.Latest()
-	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
-		return "", state, nil
-	}
-	if err != nil {
-		return "", state, err
-	}
-	raw, err := manager.State(newest)
-	if err != nil || raw == nil {
-		return "", state, err
-	}
-	if state, err = runner.ParseRunState(raw); err != nil {
-		return "", state, fmt.Errorf("checkpoint %s: %w", newest.Prefix, err)
-	}
-	return newest.Prefix, state, nil
+	prefix, state, _, err = newest(folder, variable)
+	return prefix, state, err
 }
 
-// readSaved reads the state in the newest checkpoint of a run; nil if there is none.
-func readSaved(folder string) (*saved, error) {
-	prefix, state, err := Newest(folder, "")
+// newest returns what Newest does, and newer checkpoints that are damaged.
+func newest(folder, variable string) (prefix string, state runner.RunState, damaged []checkpoint.Skipped, err error) {
+	manager, err := checkpoint.OpenManager(checkpoint.ManagerConfig{Dir: filepath.Join(folder, Checkpoints), State: variable, ReadOnly: true})
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", state, damaged, nil
+	}
+	if err != nil {
+		return "", state, damaged, err
+	}
+	defer manager.Close()
+	latest, damaged, err := manager.LatestOf()
+	if errors.Is(err, checkpoint.ErrNoCheckpoint) {
+		return "", state, damaged, nil
+	}
+	if err != nil {
+		return "", state, damaged, err
+	}
+	raw, err := manager.State(latest)
+	if err != nil || raw == nil {
+		return "", state, damaged, err
+	}
+	if state, err = runner.ParseRunState(raw); err != nil {
+		return "", state, damaged, fmt.Errorf("checkpoint %s: %w", latest.Prefix, err)
+	}
+	return latest.Prefix, state, damaged, nil
+}
+
+// readSaved reads the state in the newest checkpoint of a run; nil if there is none. It also returns the newer
+// checkpoints that are damaged, as far as their indexes and the sizes of their files show it.
+func readSaved(folder string) (*saved, []checkpoint.Skipped, error) {
+	prefix, state, damaged, err := newest(folder, "")
 	if err != nil || prefix == "" {
-		return nil, err
+		return nil, damaged, err
 	}
 	s := &saved{step: state.Step}
 	var trainer runner.TrainerState
@@ -74,7 +81,7 @@ func readSaved(folder string) (*saved, error) {
 	}
 	s.done = s.steps > 0 && state.Complete(s.steps, state.Evaluated != nil)
 	_ = json.Unmarshal(state.Persistent["best"], &s.best) // a run without one has none
-	return s, nil
+	return s, damaged, nil
 }
 
 // tellState sets the state of a run, and why it is that.
