@@ -128,14 +128,14 @@ def _add_encoder(parser: argparse.ArgumentParser) -> None:
     _add_model(
         parser,
         f"{', '.join(configs.PRESETS)}, or a bert_config.json / config.json file",
-        "query, key, value, output, intermediate, feed_forward",
-        "query,value",
+        "query, key, value (ModernBERT: qkv), output, intermediate, feed_forward "
+        "(default: query,value; of ModernBERT qkv)",
     )
     parser.add_argument(
         "--pooling",
         choices=["first", "mean"],
-        default="first",
-        help="first: BERT's own pooler on the first token; mean: the mean of all tokens",
+        help="first: BERT's own pooler on the first token; mean: the mean of all tokens "
+        "(default: that of the configuration, which is first but for some ModernBERTs)",
     )
 
 
@@ -221,13 +221,14 @@ def _export(args: argparse.Namespace) -> None:
     )
 
 
-def _lora(args: argparse.Namespace) -> Any:
+def _lora(args: argparse.Namespace, config: configs.BertConfig) -> Any:
     """Returns the bert.Lora that the arguments ask for, or None."""
     from gorbit_export import bert
 
     if args.lora_rank is None:
         return None
-    return bert.Lora(args.lora_rank, args.lora_alpha, tuple(args.lora_targets.split(",")))
+    targets = args.lora_targets or ("qkv" if config.model_type == "modernbert" else "query,value")
+    return bert.Lora(args.lora_rank, args.lora_alpha, tuple(targets.split(",")))
 
 
 def _causal(args: argparse.Namespace, config: causal_config.CausalConfig) -> Task:
@@ -271,9 +272,10 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     """Returns the task that the arguments describe."""
     from gorbit_export import classifier, encoded
 
-    how = (args.seed, args.recompute, args.precision, _lora(args))
+    how = (args.seed, args.recompute, args.precision, _lora(args, config))
+    pooling = args.pooling or config.pooling
     if args.model == "bert-classifier":
-        return classifier.Classification(config, args.num_labels, args.pooling, *how)
+        return classifier.Classification(config, args.num_labels, pooling, *how)
     from gorbit_export import mlm, multilabel, qa, regression, tokens
     from gorbit_export import vocabulary as vocabularies
 
@@ -282,15 +284,15 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     labels = data.labels if data else ()
     if args.num_labels is not None and args.task in ("regression", "qa", "mlm"):
         raise ValueError(f"--num-labels is given; --task {args.task} has no labels")
-    if args.pooling != "first" and args.task in ("tokens", "qa", "mlm"):
+    if args.pooling not in (None, "first") and args.task in ("tokens", "qa", "mlm"):
         raise ValueError(f"--pooling is {args.pooling}; --task {args.task} has no pooling")
     count = len(labels) or 2 if args.num_labels is None else args.num_labels
     if labels and count != len(labels):
         raise ValueError(f"num_labels is {count}; expected {len(labels)}, as in {args.data}")
     if args.task == "regression":
-        return regression.Regression(build, args.pooling)
+        return regression.Regression(build, pooling)
     if args.task == "multilabel":
-        return multilabel.MultiLabel(build, count, args.pooling, labels)
+        return multilabel.MultiLabel(build, count, pooling, labels)
     if args.task == "tokens":
         return tokens.Tokens(build, count, labels)
     if args.task == "qa":
@@ -303,7 +305,7 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
             raise ValueError(f"{vocabulary.path} has none of {masks}; expected one, for --task mlm")
         special = mlm.Special(vocabulary.mask, vocabulary.special)
         return mlm.MaskedLM(build, special, bool(data and data.word_starts))
-    return classifier.Classification(config, count, args.pooling, *how, labels)
+    return classifier.Classification(config, count, pooling, *how, labels)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,8 @@ layer from its input (Chen et al. 2016)."""
 LORA_TARGETS = ("query", "key", "value", "output", "intermediate", "feed_forward")
 """The maps of a layer that can have an adapter: attention's four, and the feed-forward
 network's two."""
+MAPS = (*LORA_TARGETS, "qkv")
+"""The maps of the layers of any family; those with qkv have no query, key and value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,8 +55,8 @@ class Lora:
         if not 0 < self.alpha < float("inf"):
             raise ValueError(f"LoRA alpha is {self.alpha}; expected more than 0")
         for target in self.targets:
-            if target not in LORA_TARGETS:
-                known = ", ".join(LORA_TARGETS)
+            if target not in MAPS:
+                known = ", ".join(MAPS)
                 raise ValueError(f"LoRA target is {target!r}; expected some of {known}")
         if not self.targets or len(set(self.targets)) < len(self.targets):
             raise ValueError(f"LoRA targets are {self.targets}; expected one or more, each once")
@@ -253,13 +255,7 @@ class Encoder(tf.Module):
             compute: dtype of the layers' products and activations.
         """
         super().__init__()
-        if recompute not in RECOMPUTE:
-            raise ValueError(f"recompute is {recompute!r}; expected {' or '.join(RECOMPUTE)}")
-        if config.hidden_act not in ops.ACTIVATIONS:
-            known = ", ".join(ops.ACTIVATIONS)
-            raise ValueError(f"hidden_act is {config.hidden_act!r}; expected one of {known}")
-        self._config, self._recompute, self._compute = config, recompute, compute
-        self._lora: Lora | None = None
+        self._configure(config, recompute, compute)
         self.embeddings = Embeddings(config, seed)
         self.projection = None
         if config.embedding_width != config.hidden_size:
@@ -273,6 +269,15 @@ class Encoder(tf.Module):
         # and this one must be saved only as part of the functions that call it.
         self._call_layer = lambda *args: function(*args)
 
+    def _configure(self, config: BertConfig, recompute: str, compute: tf.DType) -> None:
+        if recompute not in RECOMPUTE:
+            raise ValueError(f"recompute is {recompute!r}; expected {' or '.join(RECOMPUTE)}")
+        if config.hidden_act not in ops.ACTIVATIONS:
+            known = ", ".join(ops.ACTIVATIONS)
+            raise ValueError(f"hidden_act is {config.hidden_act!r}; expected one of {known}")
+        self._config, self._recompute, self._compute = config, recompute, compute
+        self._lora: Lora | None = None
+
     def adapt(self, lora: Lora, seed: int) -> None:
         """Freezes the encoder and adds adapters to its layers; to be called once.
 
@@ -283,6 +288,13 @@ class Encoder(tf.Module):
         limit = min(self._config.hidden_size, self._config.intermediate_size)
         if lora.rank > limit:
             raise ValueError(f"LoRA rank is {lora.rank}; expected 1 to {limit}, the model's width")
+        known = self.layers[0].dense()
+        for target in lora.targets:
+            if target not in known:
+                raise ValueError(
+                    f"LoRA target is {target!r}; expected some of {', '.join(known)} "
+                    f"for {self._config.family.title}"
+                )
         self._lora = lora
         for module in self.submodules:
             if isinstance(module, layers.Layer):
@@ -340,7 +352,7 @@ class Encoder(tf.Module):
                 dropout.random.site(1 + _SITES_PER_LAYER * i).counter,
             )
             if self._recompute == "layers":
-                x = self._recomputed_layer(x, rest, weights)
+                x = recomputed(self._call_layer, x, rest, weights)
             else:
                 x = self._call_layer(x, *rest, weights)
         return x
@@ -349,31 +361,6 @@ class Encoder(tf.Module):
         """Casts a matrix to the compute dtype; other variables stay float32."""
         value = tf.convert_to_tensor(variable)
         return ops.cast(value, self._compute) if value.shape.rank == 2 else value
-
-    def _recomputed_layer(
-        self, x: Tensor, rest: tuple[Tensor, ...], weights: list[Tensor]
-    ) -> Tensor:
-        """Runs a layer that keeps only its input, and recomputes the rest for its gradient."""
-
-        @tf.custom_gradient
-        def apply(x: Tensor, *weights: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
-            # Without a tape, the call does not produce the outputs that only a gradient needs.
-            unwatched = [tf.stop_gradient(w) for w in weights]
-            y = self._call_layer(tf.stop_gradient(x), *rest, unwatched)
-
-            def gradient(dy: Tensor) -> list[Tensor]:
-                # Wait for dy. Otherwise TensorFlow may run the recomputation early, or merge
-                # it with the first computation, and everything is kept after all.
-                again = _after(dy, [x, *rest, *weights])
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    inputs = [again[0], *again[1 + len(rest) :]]
-                    tape.watch(inputs)
-                    y = self._call_layer(*again[: 1 + len(rest)], inputs[1:])
-                return tape.gradient(y, inputs, dy)
-
-            return y, gradient
-
-        return apply(x, *weights)
 
     def _layer(
         self,
@@ -416,8 +403,8 @@ class _Adapters:
     """What the adapters of a layer add to its products; nothing without adapters."""
 
     def __init__(self, lora: Lora | None, weights: list[Tensor]) -> None:
-        """Takes lora_down and lora_up of each target, in the order of LORA_TARGETS."""
-        names = [name for name in LORA_TARGETS if lora and name in lora.targets]
+        """Takes lora_down and lora_up of each target, in the order of MAPS."""
+        names = [name for name in MAPS if lora and name in lora.targets]
         self._pairs = dict(zip(names, zip(weights[::2], weights[1::2])))
         self._scale = lora.alpha / lora.rank if lora else 0.0
 
@@ -452,6 +439,39 @@ class _Adapters:
 
 def _scaled(x: Tensor, scale: float) -> Tensor:
     return x * tf.cast(scale, x.dtype)
+
+
+def recomputed(
+    layer: Callable[..., Tensor], x: Tensor, rest: tuple[Tensor, ...], weights: list[Tensor]
+) -> Tensor:
+    """Runs a layer that keeps only its input, and recomputes the rest for its gradient.
+
+    Args:
+        layer: takes x, then `rest`, then the list of weights.
+        x: the input that has a gradient.
+        rest: inputs without.
+        weights: inputs that have one, too.
+    """
+
+    @tf.custom_gradient
+    def apply(x: Tensor, *weights: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
+        # Without a tape, the call does not produce the outputs that only a gradient needs.
+        unwatched = [tf.stop_gradient(w) for w in weights]
+        y = layer(tf.stop_gradient(x), *rest, unwatched)
+
+        def gradient(dy: Tensor) -> list[Tensor]:
+            # Wait for dy. Otherwise TensorFlow may run the recomputation early, or merge
+            # it with the first computation, and everything is kept after all.
+            again = _after(dy, [x, *rest, *weights])
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                inputs = [again[0], *again[1 + len(rest) :]]
+                tape.watch(inputs)
+                y = layer(*again[: 1 + len(rest)], inputs[1:])
+            return tape.gradient(y, inputs, dy)
+
+        return y, gradient
+
+    return apply(x, *weights)
 
 
 def _after(before: Tensor, tensors: list[Tensor]) -> list[Tensor]:

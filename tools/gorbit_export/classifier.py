@@ -26,6 +26,8 @@ class BertClassifier(tf.Module):
     tokens' vectors without another layer, as sentence encoders trained with mean
     pooling expect.
 
+    ModernBERT has a map, an activation and a norm behind either kind.
+
     Everything after the pooling is float32, whatever dtype the encoder computes in.
     """
 
@@ -53,18 +55,21 @@ class BertClassifier(tf.Module):
             raise ValueError(f"pooling is {pooling!r}; expected {' or '.join(POOLINGS)}")
         h, std = config.hidden_size, config.initializer_range
         self._pooling, self._head = pooling, config.family.head
-        self.encoder = bert.Encoder(config, seed, recompute, compute)
-        if pooling == "first":
+        self._head_norm = config.family.head_norm
+        self.encoder = encoded.encoder(config, seed, recompute, compute)
+        if config.family.head_norm:
+            self.pooler = encoded.head(config, seed)
+        elif pooling == "first":
             number = bert.EMBEDDING_LAYERS + config.num_hidden_layers
             paths = ("pooler/dense", f"layer_with_weights-{number}", "_pooler_layer")
             paths = bert.released(config, *paths)
             self.pooler = layers.Dense(h, h, std, seed, self._head.dense, paths)
-        self.classifier = layers.Dense(h, num_labels, std, seed, self._head.output)
+        self.classifier = encoded.last(config, num_labels, seed, self._head.output)
 
     def __call__(
         self,
         features: dict[str, Tensor],
-        dropout: bert.Dropout | None = None,
+        dropout: encoded.Dropout | None = None,
         classifier_dropout: Tensor | None = None,
     ) -> Tensor:
         """Returns the logits, float32 [B, C], of packed features."""
@@ -77,7 +82,9 @@ class BertClassifier(tf.Module):
         )
         x = bert.pool(hidden, features["sequence_ids"], features["cls_positions"], self._pooling)
         x = ops.cast(x, tf.float32)
-        if self._pooling == "first":
+        if self._head_norm:
+            x = self.pooler(x)
+        elif self._pooling == "first":
             if dropout is not None and self._head.dropout_first:
                 x = ops.dropout(x, classifier_dropout, dropout.random.site(bert.HEAD_SITE + 1))
             x = ops.activate(self._head.activation, self.pooler(x))
@@ -136,17 +143,13 @@ class Classification(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        if self._pooling != "first":
-            return None
-        head = self.build.config.family.head
-        return encoded.HuggingFace(
-            "ForSequenceClassification", (head.dense, head.output), "single_label_classification"
+        return encoded.classifier_form(
+            self.build.config, self._pooling, "single_label_classification"
         )
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
-        h, labels = self.build.config.hidden_size, self._num_labels
-        return {"per_example": 2 * h * labels + (2 * h * h if self._pooling == "first" else 0)}
+        return encoded.classifier_flops(self.build.config, self._pooling, self._num_labels)
 
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random

@@ -78,11 +78,11 @@ class BertConfig:
             value = getattr(self, field)
             if field == "classifier_dropout" and value is None:
                 continue
-            if not _is_number(value) or not 0 <= value < 1:
+            if not is_number(value) or not 0 <= value < 1:
                 raise ValueError(f"{field} is {value!r}; expected a number in [0, 1)")
         for field in ("layer_norm_eps", "initializer_range"):
             value = getattr(self, field)
-            if not _is_number(value) or value <= 0:
+            if not is_number(value) or value <= 0:
                 raise ValueError(f"{field} is {value!r}; expected a positive number")
 
     @property
@@ -103,7 +103,7 @@ class BertConfig:
     def description(self) -> dict[str, Any]:
         """The fields; those that only encoders other than BERT have are left out of BERT's."""
         bert = ("model_type", "embedding_size", "position_offset")
-        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name in bert}
+        defaults = {f.name: f.default for f in dataclasses.fields(BertConfig) if f.name in bert}
         values = dataclasses.asdict(self)
         return {k: v for k, v in values.items() if k not in bert or v != defaults[k]}
 
@@ -123,6 +123,38 @@ class BertConfig:
         return {self.family.field(k): v for k, v in values.items() if self.family.field(k)}
 
     @property
+    def computed(self) -> dict[str, Any]:
+        """What weights do not show of how they are computed, by the names in config.json."""
+        names = ("hidden_act", "num_attention_heads", "layer_norm_eps")
+        found = {self.family.field(n): getattr(self, n) for n in names if self.family.field(n)}
+        if self.family.offset_positions:
+            found["pad_token_id"] = self.position_offset - 1
+        return found
+
+    @property
+    def dropouts(self) -> dict[str, tuple[float, str]]:
+        """The defaults of the encoder's rates of dropout, and what they are for."""
+        return {
+            "hidden": (self.hidden_dropout_prob, "rate after embeddings and sublayers"),
+            "attention": (self.attention_probs_dropout_prob, "rate on attention weights"),
+        }
+
+    @property
+    def poolings(self) -> dict[str, dict[str, Any]]:
+        """The poolings that transformers has, with what config.json says of each."""
+        return {"first": {}}
+
+    @property
+    def masked_act(self) -> str:
+        """The activation in the head of a masked language model."""
+        return self.hidden_act
+
+    @property
+    def pooling(self) -> str:
+        """How a classifier pools unless it is told otherwise."""
+        return "first"
+
+    @property
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
@@ -139,7 +171,8 @@ class BertConfig:
         return tables * e + 2 * e + projection + layers * layer
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether a value of a configuration is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -202,6 +235,10 @@ def _parse(values: dict[str, Any]) -> BertConfig:
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ValueError(f"model_type is {kind!r}; expected one of {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
+    if kind == "modernbert":
+        from gorbit_export import modernbert_config
+
+        return modernbert_config.parse(values)
     for field, only in _REQUIRED.items():
         if values.get(field, only) != only:
             raise ValueError(f"{field} is {values[field]!r}; expected {only!r}")

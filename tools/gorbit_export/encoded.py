@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Union
 
 import tensorflow as tf
 
-from gorbit_export import bert, ops, task
+from gorbit_export import bert, layers, modernbert, ops, task
 from gorbit_export.config import BertConfig
 from gorbit_export.families import FAMILIES
 
@@ -16,6 +17,46 @@ Tensor = tf.Tensor
 
 ENCODER_FEATURES = ("input_ids", "type_ids", "sequence_ids", "position_ids")
 """The features that bert.Encoder takes, in the order of its arguments."""
+
+
+Dropout = Union[bert.Dropout, modernbert.Dropout]
+
+
+def implementation(config: BertConfig) -> Any:
+    """The module with the Encoder, its Dropout and its flops."""
+    return modernbert if config.family.head_norm else bert
+
+
+def encoder(
+    config: BertConfig, seed: int, recompute: str = "none", compute: tf.DType = tf.float32
+) -> bert.Encoder:
+    """Makes the encoder of a configuration, see bert.Encoder."""
+    return implementation(config).Encoder(config, seed, recompute, compute)
+
+
+def head(config: BertConfig, seed: int) -> modernbert.Head | None:
+    """Makes what is before the last map of every task; None for the families without."""
+    return modernbert.Head(config, seed) if config.family.head_norm else None
+
+
+def last(config: BertConfig, outputs: int, seed: int, name: str) -> layers.Dense:
+    """Makes the last map of a task, from the layers' width."""
+    h = config.hidden_size
+    deviation = 1 / math.sqrt(h) if config.family.head_norm else config.initializer_range
+    return layers.Dense(h, outputs, deviation, seed, name)
+
+
+def last_flops(config: BertConfig, outputs: int) -> int:
+    """Operations of the last map and of what is before it, for each vector."""
+    h = config.hidden_size
+    return 2 * h * outputs + (2 * h * h if config.family.head_norm else 0)
+
+
+def classifier_flops(config: BertConfig, pooling: str, outputs: int) -> dict[str, int]:
+    """Operations of a classifier.BertClassifier behind its encoder."""
+    h = config.hidden_size
+    mapped = pooling == "first" or config.family.head_norm
+    return {"per_example": 2 * h * outputs + (2 * h * h if mapped else 0)}
 
 
 def rate(name: str, default: float, text: str) -> task.Hyperparameter:
@@ -62,17 +103,28 @@ class HuggingFace:
         architecture: its class, without the family's stem.
         parts: names of tensors or modules outside of the encoder; those of the pooler are within.
         problem: the configuration's problem_type; "" for none.
+        config: further fields of the configuration.
     """
 
     architecture: str
     parts: tuple[str, ...]
     problem: str = ""
+    config: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def bare(self) -> list[str]:
         """Beginnings of the names of tensors outside of the encoder."""
         roots = {part.split(".")[0] + "." for part in self.parts}
         return sorted(roots - {"pooler."})
+
+
+def classifier_form(config: BertConfig, pooling: str, problem: str) -> HuggingFace | None:
+    """The form of a classifier; None if transformers does not pool so."""
+    if pooling not in config.poolings:
+        return None
+    parts = (config.family.head.dense, config.family.head.output, *config.family.head_parts)
+    how = config.poolings[pooling]
+    return HuggingFace("ForSequenceClassification", parts, problem, how)
 
 
 class EncoderTask(task.Task):
@@ -93,14 +145,13 @@ class EncoderTask(task.Task):
         if build.lora:
             model.encoder.adapt(build.lora, build.seed)
         config = build.config
-        hidden, attention = config.hidden_dropout_prob, config.attention_probs_dropout_prob
         self.hyperparameters = [
-            rate("hidden_dropout", hidden, "rate after embeddings and sublayers"),
-            rate("attention_dropout", attention, "rate on attention weights"),
+            rate(f"{name}_dropout", default, text)
+            for name, (default, text) in config.dropouts.items()
         ]
         if head_rate:
             name, text = head_rate
-            head = config.classifier_dropout
+            head, hidden = config.classifier_dropout, config.hidden_dropout_prob
             self.hyperparameters.append(rate(name, hidden if head is None else head, text))
 
     def model_description(self) -> dict[str, Any]:
@@ -117,7 +168,7 @@ class EncoderTask(task.Task):
 
     def description(self) -> dict[str, Any]:
         """See Task."""
-        flops = dict(bert.flops(self.build.config))
+        flops = dict(implementation(self.build.config).flops(self.build.config))
         for name, count in self.head_flops().items():
             flops[name] = flops.get(name, 0) + count
         return {
@@ -133,16 +184,14 @@ class EncoderTask(task.Task):
     def _own_weights(self) -> dict[str, Any]:
         """What files of weights must be for the encoder to be computed as they were trained."""
         config, family = self.build.config, self.build.config.family
-        names = ("hidden_act", "num_attention_heads", "layer_norm_eps")
-        computed = {family.field(n): getattr(config, n) for n in names if family.field(n)}
-        if family.offset_positions:
-            computed["pad_token_id"] = config.position_offset - 1
+        # "model." is no sign of a family: other projects put it before any name.
+        others = {f.prefix for f in FAMILIES.values()} - {family.prefix, "model."}
         return {
             "model_type": family.model_type,
             "prefix": family.prefix,
-            "others": sorted({f.prefix for f in FAMILIES.values()} - {family.prefix}),
-            "config": computed,
-            "fit": ["model/encoder/embeddings/position/table"],
+            "others": sorted(others),
+            "config": config.computed,
+            "fit": [] if family.head_norm else ["model/encoder/embeddings/position/table"],
         }
 
     def _huggingface(self) -> dict[str, Any]:
@@ -151,11 +200,12 @@ class EncoderTask(task.Task):
             return {}
         family = config.family
         values = {
+            "pad_token_id": max(config.position_offset - 1, 0),
             **config.released(),
+            **form.config,
             "architectures": [family.stem + form.architecture],
             "model_type": family.model_type,
             **({"problem_type": form.problem} if form.problem else {}),
-            "pad_token_id": max(config.position_offset - 1, 0),
             "position_embedding_type": "absolute",
             "torch_dtype": "float32",
         }
@@ -165,11 +215,11 @@ class EncoderTask(task.Task):
         """See Task. Only input_ids select rows of the word table."""
         return "input_ids" if path == "model/encoder/embeddings/word/table" else None
 
-    def dropout(self, hyperparameters: dict[str, Tensor], random: ops.Random) -> bert.Dropout:
+    def dropout(self, hyperparameters: dict[str, Tensor], random: ops.Random) -> Dropout:
         """The encoder's dropout in a training pass."""
-        return bert.Dropout(
-            hyperparameters["hidden_dropout"], hyperparameters["attention_dropout"], random
-        )
+        config = self.build.config
+        rates = {name: hyperparameters[f"{name}_dropout"] for name in config.dropouts}
+        return implementation(config).Dropout(**rates, random=random)
 
     def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
         """See Task. One example per row: input_ids, attention_mask and token_type_ids [B, S]."""
@@ -199,9 +249,7 @@ class EncoderTask(task.Task):
         return self.predict(features)
 
 
-def encode(
-    encoder: bert.Encoder, features: dict[str, Tensor], dropout: bert.Dropout | None
-) -> Tensor:
+def encode(encoder: bert.Encoder, features: dict[str, Tensor], dropout: Dropout | None) -> Tensor:
     """Returns the last layer's output for packed features: [R * S, H] in the compute dtype."""
     return encoder(*(features[name] for name in ENCODER_FEATURES), dropout)
 

@@ -77,6 +77,9 @@ class Family:
         projection: name of the map from the embeddings to the layers, where embeddings may be
             narrower; "" where they may not.
         shared: whether all layers have the same weights, those of the first.
+        head_norm: whether the heads of all tasks have a map, an activation and a norm before
+            the last map, behind any pooling; they are those of `masked`, without biases.
+        spans: name of the last map of a question answering.
     """
 
     model_type: str
@@ -94,11 +97,18 @@ class Family:
     own_prefix: str = ""
     projection: str = ""
     shared: bool = False
+    head_norm: bool = False
+    spans: str = "qa_outputs"
 
     @property
     def prefix(self) -> str:
         """What stands before the names of the encoder where a file has a head as well."""
         return self.own_prefix or f"{self.model_type}."
+
+    @property
+    def head_parts(self) -> tuple[str, ...]:
+        """The names of what is before the last map of a task that looks at tokens."""
+        return (self.masked.dense, self.masked.norm) if self.head_norm and self.masked else ()
 
     def field(self, name: str) -> str:
         """The name of a field of BertConfig in config.json."""
@@ -202,6 +212,32 @@ FAMILIES = {
             _ROBERTA, model_type="xlm-roberta", title="XLM-RoBERTa", stem="XLMRoberta"
         ),
         dataclasses.replace(_ROBERTA, model_type="camembert", title="CamemBERT", stem="Camembert"),
+        # Warner et al. 2024.
+        Family(
+            "modernbert",
+            "ModernBERT",
+            "ModernBert",
+            fields={
+                "hidden_act": "hidden_activation",
+                "layer_norm_eps": "norm_eps",
+                "attention_probs_dropout_prob": "attention_dropout",
+            },
+            layer_path="layers.{}",
+            layer=Layer(
+                query="attn.Wqkv",
+                attention_output="attn.Wo",
+                attention_norm="attn_norm",
+                intermediate="mlp.Wi",
+                output="mlp.Wo",
+                output_norm="mlp_norm",
+            ),
+            head=Head("head.dense"),
+            masked=MaskedHead("head.dense", "head.norm", ("decoder.bias",)),
+            token_types=False,
+            own_prefix="model.",
+            head_norm=True,
+            spans="classifier",
+        ),
     )
 }
 """The families by model_type."""

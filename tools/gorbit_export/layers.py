@@ -228,17 +228,23 @@ class LayerNorm(Layer):
     """Layer normalization over the last axis."""
 
     def __init__(
-        self, width: int, epsilon: float, foreign: str, tensorflow: tuple[str, ...] = ()
+        self,
+        width: int,
+        epsilon: float,
+        foreign: str,
+        tensorflow: tuple[str, ...] = (),
+        bias: bool = True,
     ) -> None:
-        """Makes a scale of ones and a bias of zeros.
+        """Makes a scale of ones and a bias of zeros; without `bias` it is None.
 
         `tensorflow` holds names of the layer in TensorFlow's releases.
         """
         super().__init__()
         self._epsilon = epsilon
+        self.bias: tf.Variable | None = None
         for name, value, now, then in (
             ("scale", tf.ones([width]), "weight", "gamma"),
-            ("bias", tf.zeros([width]), "bias", "beta"),
+            *([("bias", tf.zeros([width]), "bias", "beta")] if bias else []),
         ):
             paths = tuple(f"{path}/{then}" for path in tensorflow)
             names = Foreign((f"{foreign}.{now}", f"{foreign}.{then}"), tensorflow=paths)
@@ -246,7 +252,8 @@ class LayerNorm(Layer):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Normalizes float32 [..., width]."""
-        return ops.layer_norm(x, self.scale, self.bias, self._epsilon)
+        offset = tf.zeros_like(self.scale) if self.bias is None else self.bias
+        return ops.layer_norm(x, self.scale, offset, self._epsilon)
 
 
 class Bias(Layer):

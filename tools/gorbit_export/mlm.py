@@ -42,24 +42,28 @@ class BertMaskedLM(tf.Module):
             )
         h, e, std = config.hidden_size, config.embedding_width, config.initializer_range
         self._build = build
-        self.encoder = bert.Encoder(config, build.seed, build.recompute, build.compute)
+        self.encoder = encoded.encoder(config, build.seed, build.recompute, build.compute)
         google = "cls/predictions"
         paths = bert.released(config, f"{google}/transform/dense", "masked_lm/dense")
-        self.transform = layers.Dense(h, e, std, build.seed, head.dense, paths)
+        biases = not config.family.head_norm
+        self.transform = layers.Dense(h, e, std, build.seed, head.dense, paths, biases)
         paths = bert.released(config, f"{google}/transform/LayerNorm", "masked_lm/layer_norm")
-        self.norm = layers.LayerNorm(e, config.layer_norm_eps, head.norm, paths)
+        self.norm = layers.LayerNorm(e, config.layer_norm_eps, head.norm, paths, biases)
         names = (*head.bias, *bert.released(config, f"{google}/output_bias"))
         self.output = layers.Bias(config.vocab_size, names)
 
     def __call__(
-        self, features: dict[str, Tensor], positions: Tensor, dropout: bert.Dropout | None = None
+        self, features: dict[str, Tensor], positions: Tensor, dropout: encoded.Dropout | None = None
     ) -> Tensor:
         """Returns the logits, float32 [P, V], at positions, int32 [P], of the flat packed rows."""
         hidden = encoded.encode(self.encoder, features, dropout)
         x = tf.gather(hidden, positions)
-        compute, act = self._build.compute, self._build.config.hidden_act
+        compute, act = self._build.compute, self._build.config.masked_act
         x = tf.matmul(x, ops.cast(tf.convert_to_tensor(self.transform.kernel), compute))
-        x = ops.activate(act, tf.nn.bias_add(ops.cast(x, tf.float32), self.transform.bias))
+        x = ops.cast(x, tf.float32)
+        if self.transform.bias is not None:
+            x = tf.nn.bias_add(x, self.transform.bias)
+        x = ops.activate(act, x)
         x = ops.cast(self.norm(x), compute)
         table = ops.cast(tf.convert_to_tensor(self.encoder.embeddings.word.table), compute)
         logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
@@ -156,7 +160,9 @@ class MaskedLM(encoded.EncoderTask):
         logits = self.model(features, tf.range(shape[0] * shape[1]))
         return {"logits": tf.reshape(logits, tf.concat([shape, [-1]], 0))}
 
-    def _sums(self, features: dict[str, Tensor], dropout: bert.Dropout | None) -> dict[str, Tensor]:
+    def _sums(
+        self, features: dict[str, Tensor], dropout: encoded.Dropout | None
+    ) -> dict[str, Tensor]:
         """A label out of range makes the loss NaN, so the step is not applied."""
         positions, labels = features["masked_positions"], features["masked_labels"]
         logits = self.model(features, positions, dropout)

@@ -77,18 +77,13 @@ class MultiLabel(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        if self._pooling != "first":
-            return None
-        head = self.build.config.family.head
-        return encoded.HuggingFace(
-            "ForSequenceClassification", (head.dense, head.output), "multi_label_classification"
+        return encoded.classifier_form(
+            self.build.config, self._pooling, "multi_label_classification"
         )
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
-        h = self.build.config.hidden_size
-        pooler = 2 * h * h if self._pooling == "first" else 0
-        return {"per_example": 2 * h * self._num_labels + pooler}
+        return encoded.classifier_flops(self.build.config, self._pooling, self._num_labels)
 
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random

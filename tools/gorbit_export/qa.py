@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from gorbit_export import bert, encoded, layers, ops, task
+from gorbit_export import bert, encoded, ops, task
 
 Tensor = tf.Tensor
 
@@ -19,15 +19,22 @@ class BertSpans(tf.Module):
         """Makes the variables."""
         super().__init__()
         config = build.config
-        self.encoder = bert.Encoder(config, build.seed, build.recompute, build.compute)
-        h, std = config.hidden_size, config.initializer_range
-        self.qa_outputs = layers.Dense(h, 2, std, build.seed, "qa_outputs")
+        self.encoder = encoded.encoder(config, build.seed, build.recompute, build.compute)
+        self.head = encoded.head(config, build.seed)
+        self.qa_outputs = encoded.last(config, 2, build.seed, config.family.spans)
 
     def __call__(
-        self, features: dict[str, Tensor], dropout: bert.Dropout | None = None
+        self,
+        features: dict[str, Tensor],
+        dropout: encoded.Dropout | None = None,
+        classifier_dropout: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Returns the logits of first and last tokens, float32 [R * S] each, of packed features."""
         x = ops.cast(encoded.encode(self.encoder, features, dropout), tf.float32)
+        if self.head:
+            x = self.head(x)
+            if dropout is not None:
+                x = ops.dropout(x, classifier_dropout, dropout.random.site(bert.HEAD_SITE))
         logits = self.qa_outputs(x)
         return logits[:, 0], logits[:, 1]
 
@@ -44,7 +51,9 @@ class QuestionAnswering(encoded.EncoderTask):
 
     def __init__(self, build: encoded.Build) -> None:
         """Makes the model."""
-        super().__init__(build, BertSpans(build), None)
+        model = BertSpans(build)
+        rate = ("classifier_dropout", "before the last layer") if model.head else None
+        super().__init__(build, model, rate)
         axes, examples = ("rows", "length"), ("examples",)
         self.features = [
             *encoded.token_features(build.config),
@@ -66,17 +75,20 @@ class QuestionAnswering(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        return encoded.HuggingFace("ForQuestionAnswering", ("qa_outputs",))
+        family = self.build.config.family
+        return encoded.HuggingFace("ForQuestionAnswering", (family.spans, *family.head_parts))
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
-        return {"per_token": 2 * self.build.config.hidden_size * 2}
+        return {"per_token": encoded.last_flops(self.build.config, 2)}
 
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random
     ) -> dict[str, Tensor]:
         """See Task."""
-        return _sums(self.model(features, self.dropout(hyperparameters, random)), features)
+        dropout = self.dropout(hyperparameters, random)
+        logits = self.model(features, dropout, hyperparameters.get("classifier_dropout"))
+        return _sums(logits, features)
 
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """See Task. The logits, float32 [R * S], are collected."""

@@ -42,17 +42,11 @@ class Regression(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        if self._pooling != "first":
-            return None
-        head = self.build.config.family.head
-        return encoded.HuggingFace(
-            "ForSequenceClassification", (head.dense, head.output), "regression"
-        )
+        return encoded.classifier_form(self.build.config, self._pooling, "regression")
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
-        h = self.build.config.hidden_size
-        return {"per_example": 2 * h + (2 * h * h if self._pooling == "first" else 0)}
+        return encoded.classifier_flops(self.build.config, self._pooling, 1)
 
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random

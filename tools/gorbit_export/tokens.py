@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from gorbit_export import bert, encoded, layers, ops, task
+from gorbit_export import bert, encoded, ops, task
 
 Tensor = tf.Tensor
 
@@ -27,18 +27,20 @@ class BertTagger(tf.Module):
         """Makes the variables."""
         super().__init__()
         config = build.config
-        self.encoder = bert.Encoder(config, build.seed, build.recompute, build.compute)
-        h, std = config.hidden_size, config.initializer_range
-        self.classifier = layers.Dense(h, num_labels, std, build.seed, "classifier")
+        self.encoder = encoded.encoder(config, build.seed, build.recompute, build.compute)
+        self.head = encoded.head(config, build.seed)
+        self.classifier = encoded.last(config, num_labels, build.seed, "classifier")
 
     def __call__(
         self,
         features: dict[str, Tensor],
-        dropout: bert.Dropout | None = None,
+        dropout: encoded.Dropout | None = None,
         classifier_dropout: Tensor | None = None,
     ) -> Tensor:
         """Returns the logits, float32 [R * S, C], of packed features."""
         x = ops.cast(encoded.encode(self.encoder, features, dropout), tf.float32)
+        if self.head:
+            x = self.head(x)
         if dropout is not None:
             x = ops.dropout(x, classifier_dropout, dropout.random.site(bert.HEAD_SITE))
         return self.classifier(x)
@@ -94,11 +96,13 @@ class Tokens(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        return encoded.HuggingFace("ForTokenClassification", ("classifier",))
+        return encoded.HuggingFace(
+            "ForTokenClassification", ("classifier", *self.build.config.family.head_parts)
+        )
 
     def head_flops(self) -> dict[str, int]:
         """See EncoderTask."""
-        return {"per_token": 2 * self.build.config.hidden_size * self._num_labels}
+        return {"per_token": encoded.last_flops(self.build.config, self._num_labels)}
 
     def train_sums(
         self, features: dict[str, Tensor], hyperparameters: dict[str, Tensor], random: ops.Random

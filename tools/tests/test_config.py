@@ -97,7 +97,7 @@ def test_real_google_file(shared_data):
         (
             {"model_type": "xlnet"},
             "model_type is 'xlnet'; expected one of bert, distilbert, electra, albert, roberta, "
-            "xlm-roberta, camembert",
+            "xlm-roberta, camembert, modernbert",
         ),
         (
             {"position_embedding_type": "relative_key"},
