@@ -50,20 +50,20 @@ func run() error {
 		if len(tokens) != len(a.IDs) {
 			return fmt.Errorf("%q has %d tokens with spans and %d without", s, len(tokens), len(a.IDs))
 		}
-		at, chars := 0, 0
-		count := func(to int) int {
-			if to < at {
-				at, chars = 0, 0
-			}
-			chars += utf8.RuneCountInString(s[at:to])
-			at = to
-			return chars
+		before := make([]int, len(s)+1) // characters before each byte, and the end
+		for i := range s {
+			before[i] = 1
+		}
+		chars := 0
+		for i, n := range before {
+			before[i] = chars
+			chars += n
 		}
 		for i, token := range tokens {
 			if token.ID != a.IDs[i] {
 				return fmt.Errorf("%q: token %d is %d with spans and %d without", s, i, token.ID, a.IDs[i])
 			}
-			a.Offsets = append(a.Offsets, [2]int{count(token.Start), count(token.End)})
+			a.Offsets = append(a.Offsets, [2]int{before[token.Start], before[token.End]})
 		}
 		a.Texts = [2]string{t.Decode(a.IDs, true), t.Decode(a.IDs, false)}
 		e := t.Encode(s, s, 20)
