@@ -43,7 +43,12 @@ func (p *Piece) UnmarshalJSON(data []byte) error {
 	if len(parts) != 2 {
 		return fmt.Errorf("a piece has %d parts; expected its text and its score", len(parts))
 	}
-	return errors.Join(json.Unmarshal(parts[0], &p.Text), json.Unmarshal(parts[1], &p.Score))
+	if err := json.Unmarshal(parts[0], &p.Text); err != nil {
+		return err
+	}
+	var err error
+	p.Score, err = score(string(parts[1]))
+	return err
 }
 
 // maxPieces is the maximum number of pieces: far above that of real models, and low enough for the

@@ -2,8 +2,10 @@ package unigram
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -54,6 +56,35 @@ func spans(s text.Splitter, word string) [][3]int32 {
 		at += p.Len
 	}
 	return out
+}
+
+// Scores are those that the library reads, to the last bit.
+func TestScores(t *testing.T) {
+	data, err := os.ReadFile("testdata/scores.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exact := 0
+	for line := range strings.Lines(string(data)) {
+		number, hex, _ := strings.Cut(strings.TrimSpace(line), " ")
+		want, err := strconv.ParseFloat(hex, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p Piece
+		if err := json.Unmarshal([]byte(`["a", `+number+`]`), &p); err != nil {
+			t.Fatal(err)
+		}
+		if math.Float64bits(p.Score) != math.Float64bits(want) {
+			t.Errorf("%s is %v, want %v", number, p.Score, want)
+		}
+		if nearest, _ := strconv.ParseFloat(number, 64); nearest == want {
+			exact++
+		}
+	}
+	if exact == 0 || exact == strings.Count(string(data), "\n") {
+		t.Errorf("%d numbers are the nearest ones; expected some, and not all", exact)
+	}
 }
 
 func TestGoldens(t *testing.T) {
