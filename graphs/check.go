@@ -49,7 +49,7 @@ func (c *Contract) check() error {
 	case c.State == "":
 		return errors.New("state is empty")
 	}
-	for _, check := range []func() error{c.checkFeatures, c.checkAxes, c.checkMasking, c.checkHyperparameters, c.checkUpdates, c.checkModel, c.checkMetrics, c.checkOutputs} {
+	for _, check := range []func() error{c.checkFeatures, c.checkAxes, c.checkMasking, c.checkHyperparameters, c.checkUpdates, c.checkModel, c.checkMetrics, c.checkOutputs, c.checkGeneration} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -89,6 +89,8 @@ type Contract struct {
 	// Merge are the variables and states that the function merge gives as they are served: kernels
 	// with their adapters in them. If there are none, there is no such function.
 	Merge []string `json:"merge,omitempty"`
+	// Generation describes how the model makes tokens one after the other; nil if it does not.
+	Generation *Generation `json:"generation,omitempty"`
 	// Outputs describe what predict gives. It may give more.
 	Outputs []Output `json:"outputs,omitempty"`
 }

@@ -95,7 +95,7 @@ type Export struct {
 }
 
 // functionNames are the functions of a contract with one update that is called update.
-var functionNames = []string{"gradients", "update", "evaluate", "predict", "results", "merge", "train_step"}
+var functionNames = []string{"gradients", "update", "evaluate", "predict", "results", "merge", "generate", "train_step"}
 
 // functions returns the functions of the contract.
 func (c *Contract) functions() []string {
@@ -111,6 +111,9 @@ func (c *Contract) composed() []string {
 	}
 	if len(c.Merge) > 0 {
 		out = append(out, "merge")
+	}
+	if c.Generation != nil {
+		out = append(out, "generate")
 	}
 	return out
 }
@@ -266,7 +269,7 @@ type want struct {
 // checkFunctions checks the functions against the contract.
 func (e *Export) checkFunctions() error {
 	c := e.Contract
-	for _, want := range slices.Concat(c.wantPasses(), c.wantUpdates(), c.wantMerge()) {
+	for _, want := range slices.Concat(c.wantPasses(), c.wantUpdates(), c.wantMerge(), c.wantGenerate()) {
 		f := e.Functions[want.name]
 		if err := conformAll(f.Inputs, want.inputs, want.optional, true); err != nil {
 			return fmt.Errorf("function %s: input %w", want.name, err)
@@ -289,7 +292,7 @@ func (e *Export) checkFunctions() error {
 	if len(e.Functions["predict"].Outputs) == 0 {
 		return fmt.Errorf("function predict has no outputs")
 	}
-	for _, name := range append(slices.Clone(passes), "merge") {
+	for _, name := range append(slices.Clone(passes), "merge", "generate") {
 		f := e.Functions[name]
 		if f == nil {
 			continue
@@ -300,7 +303,7 @@ func (e *Export) checkFunctions() error {
 			}
 		}
 	}
-	for _, check := range []func() error{e.checkOpenAxes, e.checkStates, e.checkResults} {
+	for _, check := range []func() error{e.checkOpenAxes, e.checkStates, e.checkResults, e.checkGenerate} {
 		if err := check(); err != nil {
 			return err
 		}

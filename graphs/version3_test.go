@@ -34,6 +34,7 @@ const conv = `{
  "states": [{"name": "model/norm/moving_mean", "shape": [2], "dtype": "float32", "updated": true},
             {"name": "model/table", "shape": [], "dtype": "int64", "foreign": ["table"]}],
  "merge": ["model/conv/kernel"],
+ "generation": {"max_length": 8, "vocab_size": 10, "caches": [{"name": "layer_0/key", "dtype": "float32", "shape": [4]}, {"name": "layer_0/value", "dtype": "bfloat16", "shape": [2, 3]}]},
  "metrics": [{"name": "accuracy", "better": "higher"}, {"name": "entropy", "better": ""}],
  "results": ["metric/accuracy/total", "metric/accuracy/count"],
  "outputs": [{"name": "probabilities", "dtype": "float32", "axes": ["examples", "classes"], "kind": "probabilities", "of": "digit"}]
@@ -83,7 +84,9 @@ func convModel(t testing.TB) (*Contract, *spb.SavedModel) {
 		"predict":      m.function("predict", append(slices.Clone(inputs), arg("key", dtpb.DataType_DT_INT64, -1)), []Arg{float("probabilities", -1, 10)}, []int32{kernel, mean}),
 		"results":      m.function("results", []Arg{float("sum_0"), float("sum_1")}, []Arg{float("accuracy"), float("entropy")}, nil),
 		"merge":        m.function("merge", nil, []Arg{float("model/conv/kernel", 3, 2)}, []int32{kernel, mean}),
-		"train_step":   m.function("train_step", features, sums, []int32{kernel}),
+		"generate": m.function("generate", []Arg{handle("cache_layer_0_key"), handle("cache_layer_0_value"), arg("context", dtpb.DataType_DT_INT32, -1, -1), arg("input_ids", dtpb.DataType_DT_INT32, -1, -1),
+			arg("last", dtpb.DataType_DT_INT32, -1), arg("position_ids", dtpb.DataType_DT_INT32, -1, -1), arg("slots", dtpb.DataType_DT_INT32, -1, -1)}, []Arg{float("logits", -1, 10)}, []int32{kernel, table}),
+		"train_step": m.function("train_step", features, sums, []int32{kernel}),
 	}
 	for _, name := range sortedKeys(children) {
 		m.root.Children = append(m.root.Children, child(name, children[name]))
@@ -230,6 +233,15 @@ func TestVersion3Errors(t *testing.T) {
 		{`"name": "beta"`, `"name": "clip_norm"`, `hyperparameter "clip_norm" has no name or is declared twice`},
 		{`"update_1": {`, `"predict": {`, `update "predict" has no valid name`},
 		{`"update_1": {`, `"merge": {`, `update "merge" has no valid name`},
+		{`"update_1": {`, `"generate": {`, `update "generate" has no valid name`},
+		{`"max_length": 8`, `"max_length": 1`, "generation has max_length 1; expected 2 to"},
+		{`"vocab_size": 10`, `"vocab_size": 0`, "generation has vocab_size 0; expected 1 to"},
+		{`"caches": [`, `"caches": [], "other": [`, "generation has no caches; expected one or more"},
+		{`"layer_0/key"`, `"layer_0_value"`, `cache "layer_0/value" has no valid name or is declared twice`},
+		{`"layer_0/key"`, `"layer 0"`, `cache "layer 0" has no valid name`},
+		{`"layer_0/key"`, `""`, `cache "" has no valid name`},
+		{`"dtype": "bfloat16"`, `"dtype": "int32"`, `cache layer_0/value has dtype "int32"; expected float32, bfloat16 or float16`},
+		{`"shape": [4]`, `"shape": [0]`, "cache layer_0/key has shape [0]; expected dimensions of 1 or more"},
 		{`"update_1": {`, `"update 1": {`, `update "update 1" has no valid name`},
 		{`{"name": "c"}`, `{"name": "r"}`, `slot "r" has no name or is declared twice`},
 		{`{"name": "c"}`, `{"name": "beta"}`, `slot name "beta" of update_0 is not valid`},
@@ -336,6 +348,17 @@ func TestOpenRefusesVersion3(t *testing.T) {
 		{"merged kernel of another shape", func(f found) {
 			f.outputs("merge")["model/conv/kernel"].GetTensorSpecValue().Shape = shapeProto([]int64{2, 3})
 		}, nil, "function merge: output model/conv/kernel: the graph has model/conv/kernel float32 [2,3]; expected model/conv/kernel float32 [3,2]"},
+		{"missing generate", func(f found) { f.rename("", "generate", "make") }, nil, "no function generate"},
+		{"generate without a cache", nil, func(c *Contract) { c.Generation.Caches[0].Name = "layer_1/key" }, "function generate: input cache_layer_1_key is missing; expected cache_layer_1_key resource []"},
+		{"generate with more caches", nil, func(c *Contract) { c.Generation.Caches = c.Generation.Caches[:1] }, "function generate: input cache_layer_0_value is not declared in"},
+		{"logits of another vocabulary", nil, func(c *Contract) { c.Generation.VocabSize = 9 }, "function generate: output logits: the graph has logits float32 [?,10]; expected logits float32 [?,9]"},
+		{"generate of one batch", func(f found) {
+			spec, _ := f.input("generate", "slots")
+			spec.Shape = shapeProto([]int64{2, -1})
+		}, nil, "function generate: input slots: the graph has slots int32 [2,?]; expected open axes"},
+		{"generate that captures a slot", func(f found) {
+			f.concrete("generate").BoundInputs[0] = f.concrete("gradients").BoundInputs[3]
+		}, func(c *Contract) { c.States = c.States[:1]; c.States[0].Updated = true }, "function gradients captures variable model/table"},
 		{"missing sum", nil, func(c *Contract) { c.Results[1] = "metric/x" }, "function evaluate: output metric/x is missing; expected it, because results takes it"},
 		{"sum of open shape", func(f found) {
 			f.outputs("evaluate")["metric/accuracy/count"].GetTensorSpecValue().Shape = shapeProto([]int64{-1})
