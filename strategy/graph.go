@@ -42,6 +42,8 @@ type Call struct {
 	//	evaluate, predict
 	//	            a batch; those of other replicas, on a TPU of other shapes, have a number
 	//	results     metrics of sums
+	//	generate caches, generate
+	//	            makes the caches of a generation; the logits of next tokens
 	Name string `json:"name"`
 	// Feeds are the tensors that the call takes.
 	Feeds []CallFeed `json:"feeds"`
@@ -145,6 +147,9 @@ func callsOf(p *compose.Plan) []Call {
 	}
 	if r := p.Results; r != nil {
 		out = append(out, callOf("results", r.Fetches))
+	}
+	if g := p.Generate; g != nil {
+		out = append(out, callOf("generate caches", nil, g.Made), callOf("generate", []build.Ref{g.Logits}))
 	}
 	return out
 }

@@ -38,11 +38,16 @@ rows of a table, whose columns are those that the run's data was made of. Withou
 columns in the data, they have the names of the graph's features, and several values
 in a cell stand with spaces between them or, in .jsonl, in an array.
 
+A causal language model (task lm) continues texts, one token after the other: by the
+likeliest one, by samples (--temperature, --top-k, --top-p, --min-p, --seed), or by a beam
+search (--num-beams). The flags mean what they mean in Hugging Face's transformers.
+
 With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
   gorbit predict --run runs/reviews --file reviews.txt --format json
   gorbit predict --run runs/reviews --file reviews.csv --text-column review --out out.csv
-  gorbit predict --run runs/mrpc --split test --format tsv > answers.tsv`,
+  gorbit predict --run runs/mrpc --split test --format tsv > answers.tsv
+  gorbit predict --run runs/stories --text "Once upon a time" --max-new-tokens 40 --top-p 0.9`,
 		Args: noArgs,
 	}
 	r.add(cmd, params.BestOrLatest)
@@ -63,8 +68,14 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 			return err
 		}
 		defer run.Close()
-		if task := run.Export.Contract.Task; f.Changed("top-k") && task != string(convert.MaskedLM) {
-			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm", task)
+		if task := run.Export.Contract.Task; f.Changed("top-k") && task != string(convert.MaskedLM) && !run.Generates() {
+			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm and lm", task)
+		}
+		if name := a.generation.given(); name != "" && (!run.Generates() || a.split != "") {
+			return usagef("--%s is given, and no text is continued; leave it out: it is for --text and --file of a run whose graph generates", name)
+		}
+		if a.topK == 0 && !run.Generates() {
+			return usagef("--top-k is 0; expected 1 or more")
 		}
 		run.TopK = a.topK
 		run.Skip = a.Skip(func(err error) { env.Log.Warn("bad row", "error", err) })
@@ -83,6 +94,7 @@ type question struct {
 	split, vocab              string
 	lowercase, lowercaseGiven bool
 	topK                      int
+	generation                generation
 }
 
 // add adds the flags.
@@ -92,11 +104,12 @@ func (a *question) add(f *pflag.FlagSet) {
 	addTokenizer(f, &a.vocab, "(default: the run's)")
 	f.BoolVar(&a.lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
-	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each hidden one, such as [MASK]")
+	f.IntVar(&a.topK, "top-k", predict.DefaultTopK, "task mlm: how many tokens to propose for each hidden one, such as [MASK]; task lm: sample of so many of the likeliest tokens (default 50; 0 is all)")
 	help.Group(f, "What to answer", "text", "text-pair", "file", "split")
 	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding", "skip-bad-rows")
 	help.Group(f, "The vocabulary", "tokenizer", "vocab", "lowercase")
 	help.Group(f, "Output", "out", "overwrite", "format", "escape-formulas", "top-k")
+	a.generation.add(f)
 }
 
 // validate checks the flags, which f has parsed.
@@ -118,8 +131,8 @@ func (a *question) validate(f *pflag.FlagSet) error {
 	if err := oneTokenizer(f); err != nil {
 		return err
 	}
-	if a.topK < 1 {
-		return usagef("--top-k is %d; expected 1 or more", a.topK)
+	if a.topK < 0 {
+		return usagef("--top-k is %d; expected 1 or more, or 0 (all) for task lm", a.topK)
 	}
 	if f.Changed("out") && a.Out == "" {
 		return usagef("--out is empty; expected a name")
@@ -131,6 +144,9 @@ func (a *question) validate(f *pflag.FlagSet) error {
 func (a *question) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
 	if !run.TakesTexts() {
 		return a.predictRecords(cmd, run, log)
+	}
+	if run.Generates() && a.split == "" {
+		return a.generate(cmd, run, log)
 	}
 	source, closeFile, err := a.source(cmd, run, log)
 	if err != nil {

@@ -19,6 +19,8 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	functions := passFunctions(export.Contract)
 	if l.Train {
 		functions = append(functions, trainingFunctions(export.Contract)...)
+	} else if export.Contract.Generation != nil {
+		functions = append(functions, "generate")
 	}
 	c := newComposer(export, l, functions)
 	if l.Shard { // also for lanes: the work for their variables then runs in parallel
@@ -42,14 +44,16 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	}
 	c.results()
 	c.merge()
-	if l.Train {
-		if err := c.trainStep(); err != nil {
+	if !l.Train {
+		c.generate()
+		return c.plan, nil
+	}
+	if err := c.trainStep(); err != nil {
+		return nil, err
+	}
+	if c.Steps > 1 {
+		if err := c.loop(); err != nil {
 			return nil, err
-		}
-		if c.Steps > 1 {
-			if err := c.loop(); err != nil {
-				return nil, err
-			}
 		}
 	}
 	return c.plan, nil

@@ -76,6 +76,9 @@ type Plan struct {
 	Predict  []*Call
 	// Results computes metrics from sums; nil if the export has no such function.
 	Results *Results
+	// Generate computes the logits of next tokens; nil if the export has no such function, or if the
+	// graph is for training.
+	Generate *Generate
 	// Kernels lists the kernels of internal/exec/kernels in use, one for each replaced function.
 	Kernels []string
 	// SlotBytes is the size of the optimizer's slots on each replica.

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/internal/app/help"
+	"github.com/gorbit-ml/gorbit/internal/base/shown"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// generation holds the flags that say how a model continues texts. Their names are those of transformers.
+type generation struct {
+	config       generate.Config
+	early        string
+	end          []string
+	sequences    int
+	cacheTokens  int
+	flags        *pflag.FlagSet
+	own, samples []string // the names of all flags, and of those that mean to sample
+}
+
+// defaultSequences is the default of --sequences.
+const defaultSequences = 16
+
+// add adds the flags.
+func (g *generation) add(f *pflag.FlagSet) {
+	g.flags, g.config = f, generate.Default()
+	c := &g.config
+	before := make(map[string]bool)
+	f.VisitAll(func(flag *pflag.Flag) { before[flag.Name] = true })
+	f.IntVar(&c.MaxNewTokens, "max-new-tokens", 0, "most tokens that a text is continued with (default: 128, or fewer if the model has no room for them)")
+	f.IntVar(&c.MaxLength, "max-length", 0, "most tokens of a text and its continuation, instead of --max-new-tokens")
+	f.IntVar(&c.MinNewTokens, "min-new-tokens", 0, "tokens before which no end token is chosen")
+	f.IntVar(&c.MinLength, "min-length", 0, "tokens of a text and its continuation before which no end token is chosen")
+	f.StringArrayVar(&c.StopStrings, "stop", nil, "`TEXT` before which a continuation ends; may be repeated")
+	f.StringArrayVar(&g.end, "eos-token", nil, "`TOKEN` that ends a continuation; may be repeated (default: the tokenizer's end of a text)")
+	f.BoolVar(&c.DoSample, "do-sample", false, "draw tokens by their probability (default: whether --temperature, --top-k, --top-p, --min-p or --seed is given)")
+	f.Lookup("do-sample").DefValue = "" // the help text states the default
+	f.Float64Var(&c.Temperature, "temperature", c.Temperature, "divisor of the logits: below 1 likely tokens get likelier")
+	f.Float64Var(&c.TopP, "top-p", c.TopP, "sample of the likeliest tokens that have this much of the probability")
+	f.Float64Var(&c.MinP, "min-p", c.MinP, "sample of the tokens that have this part of the likeliest one's probability")
+	f.Uint64Var(&c.Seed, "seed", 0, "seed of samples; equal ones give equal texts")
+	f.IntVar(&c.NumBeams, "num-beams", c.NumBeams, "beams of a beam search")
+	f.IntVar(&c.NumReturnSequences, "num-return-sequences", c.NumReturnSequences, "continuations of each text: the best beams, or so many samples")
+	f.Float64Var(&c.LengthPenalty, "length-penalty", c.LengthPenalty, "power of the number of tokens by which a score is divided: above 0 long continuations are preferred")
+	f.StringVar(&g.early, "early-stopping", string(c.EarlyStopping), "when a beam search ends: true (as many continuations as beams), false (better ones are unlikely) or never (impossible)")
+	f.Float64Var(&c.RepetitionPenalty, "repetition-penalty", c.RepetitionPenalty, "above 1, makes tokens less likely that the text has")
+	f.IntVar(&c.NoRepeatNgramSize, "no-repeat-ngram-size", 0, "tokens in a row that are not repeated; 0 allows all")
+	f.IntVar(&g.sequences, "sequences", defaultSequences, "most continuations, beams included, that are computed together")
+	f.IntVar(&g.cacheTokens, "cache-tokens", 0, "tokens that the model's caches hold (default: those of all --sequences, up to a GiB)")
+	f.VisitAll(func(flag *pflag.Flag) {
+		if !before[flag.Name] {
+			g.own = append(g.own, flag.Name)
+		}
+	})
+	g.samples = []string{"temperature", "top-k", "top-p", "min-p", "seed"}
+	help.Group(f, "Task lm: how a text is continued", g.own...)
+}
+
+// given returns the first of these flags that is given, or "".
+func (g *generation) given() string {
+	for _, name := range g.own {
+		if g.flags.Changed(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// of returns how texts are continued by a run. topK is the flag --top-k, which other tasks have, too.
+func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log *slog.Logger) (predict.Generation, error) {
+	c := g.config
+	c.EarlyStopping = generate.EarlyStopping(g.early)
+	if g.flags.Changed("top-k") {
+		c.TopK = topK
+	}
+	for _, name := range g.samples {
+		if !g.flags.Changed(name) {
+			continue
+		}
+		if g.flags.Changed("do-sample") && !c.DoSample {
+			return predict.Generation{}, usagef("--%s is given and --do-sample is false; expected one of them: it is for samples", name)
+		}
+		c.DoSample = true
+	}
+	for _, name := range g.end {
+		id, ok := tokenizer.Vocab().ID(name)
+		if !ok {
+			return predict.Generation{}, usagef("--eos-token is %q, which is no token of the run's tokenizer", name)
+		}
+		c.EOSTokenIDs = append(c.EOSTokenIDs, id)
+	}
+	if end := tokenizer.Roles().Sep; len(g.end) == 0 && end >= 0 {
+		c.EOSTokenIDs = []int32{end}
+	}
+	if len(c.EOSTokenIDs) == 0 {
+		log.Warn("the tokenizer has no end token; continuations end at their greatest length; --eos-token names one")
+	}
+	if err := c.Validate(); err != nil {
+		return predict.Generation{}, usagef("%w", err)
+	}
+	sequences := g.sequences
+	if !g.flags.Changed("sequences") {
+		sequences = max(sequences, c.NumBeams, c.NumReturnSequences)
+	}
+	limits, err := run.Limits(sequences, g.cacheTokens)
+	if err != nil {
+		return predict.Generation{}, err
+	}
+	how := "greedy"
+	switch {
+	case c.DoSample:
+		how = "samples"
+	case c.NumBeams > 1:
+		how = words.Count(int64(c.NumBeams), "beam")
+	}
+	log.Info("continuing texts", "by", how, "end_tokens", c.EOSTokenIDs)
+	return predict.Generation{Config: c, Limits: limits, Tokenizer: tokenizer}, nil
+}
+
+// generate writes the continuations of everything that was asked.
+func (a *question) generate(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
+	if len(a.Pairs) > 0 {
+		return usagef("--text-pair is given, and the run's model continues one text; leave it out")
+	}
+	var lower *bool
+	if a.lowercaseGiven {
+		lower = &a.lowercase
+	}
+	tokenizer, err := run.Tokenizer(a.vocab, lower)
+	if err != nil {
+		return err
+	}
+	g, err := a.generation.of(run, tokenizer, a.topK, log)
+	if err != nil {
+		return err
+	}
+	source, closeFile, err := a.source(cmd, run, log)
+	if err != nil {
+		return err
+	}
+	defer closeFile()
+	out, write, err := predict.Answers(shown.Data(cmd.OutOrStdout()), a.Out, a.Overwrite, source, predict.Format(a.Format), g.Renderer())
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	return out.End(cmd.Context(), run.Generate(cmd.Context(), g, source, write))
+}

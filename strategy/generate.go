@@ -1,0 +1,107 @@
+package strategy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	tf "github.com/wamuir/graft/tensorflow"
+
+	"github.com/gorbit-ml/gorbit/graphs/build"
+)
+
+// Generator is a Strategy whose model makes tokens one after the other, on the first replica. A Model is
+// one, if it does not train.
+type Generator interface {
+	// MakeCaches makes the caches of a generation: so many slots, of zeros, slot 0 for padding
+	// included. What they held before is lost.
+	MakeCaches(ctx context.Context, slots int) error
+	// NextLogits returns the logits of the tokens that follow the last new ones, by row. There must be
+	// only one call at a time.
+	NextLogits(ctx context.Context, in NewTokens) ([]float32, error)
+}
+
+var _ Generator = (*Model)(nil)
+
+// NewTokens are the arguments of the function generate of an export.
+type NewTokens struct {
+	// Rows, Tokens and Context are the sizes of the matrices.
+	Rows, Tokens, Context int
+	// InputIDs, PositionIDs and Slots are [Rows, Tokens].
+	InputIDs, PositionIDs, Slots []int32
+	// ContextSlots is [Rows, Context], and Last is [Rows].
+	ContextSlots []int32
+	Last         []int32
+}
+
+// errNoGenerate says that there is no function generate.
+var errNoGenerate = errors.New("the graph does not generate; expected an export with generation, composed to evaluate")
+
+// MakeCaches implements Generator.
+func (m *Model) MakeCaches(ctx context.Context, slots int) error {
+	p := m.plan.Generate
+	if p == nil {
+		return errNoGenerate
+	}
+	if slots < 2 || slots > math.MaxInt32 {
+		return fmt.Errorf("the caches have %d slots; expected 2 to %d", slots, math.MaxInt32)
+	}
+	fed, err := tensors([]spec{{p.Count, tf.Int64, []int64{1}, [][]byte{raw([]int64{int64(slots)})}}})
+	if err != nil {
+		return err
+	}
+	if _, err := m.session.run(ctx, fed, nil, p.Made); err != nil {
+		err = fmt.Errorf("make caches of %d slots: %w", slots, err)
+		if oom(err) {
+			return &OutOfMemoryError{err}
+		}
+		return err
+	}
+	return nil
+}
+
+// NextLogits implements Generator.
+func (m *Model) NextLogits(ctx context.Context, in NewTokens) ([]float32, error) {
+	p := m.plan.Generate
+	if p == nil {
+		return nil, errNoGenerate
+	}
+	rows, tokens, columns := int64(in.Rows), int64(in.Tokens), int64(in.Context)
+	fed, err := tensors([]spec{
+		{p.InputIDs, tf.Int32, []int64{rows, tokens}, [][]byte{raw(in.InputIDs)}},
+		{p.PositionIDs, tf.Int32, []int64{rows, tokens}, [][]byte{raw(in.PositionIDs)}},
+		{p.Slots, tf.Int32, []int64{rows, tokens}, [][]byte{raw(in.Slots)}},
+		{p.Context, tf.Int32, []int64{rows, columns}, [][]byte{raw(in.ContextSlots)}},
+		{p.Last, tf.Int32, []int64{rows}, [][]byte{raw(in.Last)}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("generate: %w", err)
+	}
+	out, err := m.session.run(ctx, fed, []build.Ref{p.Logits})
+	if err != nil {
+		err = fmt.Errorf("generate: %w", err)
+		if oom(err) {
+			return nil, &OutOfMemoryError{err}
+		}
+		return nil, err
+	}
+	logits := make([]float32, in.Rows*m.export.Contract.Generation.VocabSize)
+	if shape := out[0].Shape(); len(shape) != 2 || shape[0]*shape[1] != int64(len(logits)) {
+		return nil, fmt.Errorf("generate gave logits of shape %v; expected [%d,%d]", shape, in.Rows, m.export.Contract.Generation.VocabSize)
+	}
+	_, err = out[0].WriteContentsTo(&memory{raw(logits)})
+	return logits, err
+}
+
+// memory is a writer into bytes that there are.
+type memory struct{ left []byte }
+
+func (m *memory) Write(p []byte) (int, error) {
+	n := copy(m.left, p)
+	m.left = m.left[n:]
+	if n < len(p) {
+		return n, errors.New("a tensor has more bytes than its shape says")
+	}
+	return n, nil
+}

@@ -1,0 +1,209 @@
+package predict
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/text"
+)
+
+// Generation says how texts are continued.
+type Generation struct {
+	generate.Config
+	// Limits are those of the model and of its caches.
+	Limits generate.Limits
+	// Tokenizer makes tokens of texts, and texts of tokens.
+	Tokenizer *text.Tokenizer
+	// Skip is that of Config.
+	Skip func(error)
+}
+
+// DefaultNewTokens is the most new tokens of a text, if neither MaxLength nor MaxNewTokens says it and the
+// model has room for them.
+const DefaultNewTokens = 128
+
+// mostAhead limits the texts that are read before the answer to an earlier one is there.
+const mostAhead = 1 << 10
+
+// Prompt returns the tokens of a text that is to be continued: with the special tokens that begin a text,
+// and without those that end it.
+func Prompt(t *text.Tokenizer, s string) []int32 {
+	var ids []int32
+	for _, special := range t.Template().Single.Before {
+		ids = append(ids, special.ID)
+	}
+	return t.AppendIDs(ids, s)
+}
+
+// Each continues all texts of a source by a model, and calls each with the answers, in their order. A text
+// enters as soon as there is room for it. The number of a text from 0 is that of its random numbers.
+func (g Generation) Each(ctx context.Context, m generate.Model, in Source, each func(Answer) error) error {
+	if err := g.Validate(); err != nil {
+		return fault.Usagef("%w", err)
+	}
+	s, err := generate.New(g.Limits)
+	if err != nil {
+		return err
+	}
+	q := queue{Generation: g, scheduler: s, in: in, answers: make(map[uint64]Answer)}
+	if err := q.fill(); err != nil {
+		return err
+	}
+	err = generate.Run(ctx, s, m, func(u generate.Update) error {
+		if u.Err != nil {
+			return u.Err
+		}
+		if u.Results == nil {
+			return nil
+		}
+		q.answers[u.ID] = g.answer(u.Results)
+		for ; q.answers[q.given] != nil; q.given++ {
+			if err := each(q.answers[q.given]); err != nil {
+				return err
+			}
+			delete(q.answers, q.given)
+		}
+		return q.fill()
+	})
+	if err == nil {
+		err = q.ended
+	}
+	return err
+}
+
+// queue is what Each has of a source.
+type queue struct {
+	Generation
+	scheduler *generate.Scheduler
+	in        Source
+	next      uint64 // the number of the next text
+	given     uint64 // that of the next answer
+	answers   map[uint64]Answer
+	done      bool
+	ended     error // the error that ended the texts; those before it are still answered
+}
+
+// fill adds texts until some wait for room.
+func (q *queue) fill() error {
+	for !q.done && q.scheduler.Waiting() < q.Limits.Rows && q.next-q.given < mostAhead {
+		p, err := q.in.Next()
+		if err == nil {
+			err = q.add(p)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			q.done = true
+		case err == nil:
+			q.next++
+		case !skip(q.Skip, err):
+			q.done, q.ended = true, err
+		}
+	}
+	return nil
+}
+
+// add adds the next text.
+func (q *queue) add(p text.Pair) error {
+	if p.B != "" {
+		return q.in.Refuse("a second text is given; expected one, which is continued")
+	}
+	r := generate.Request{ID: q.next, Number: q.next, Prompt: Prompt(q.Tokenizer, p.A), Config: q.Config, Text: q.text}
+	if r.Config.MaxLength == 0 && r.Config.MaxNewTokens == 0 {
+		r.Config.MaxNewTokens = max(1, r.Config.MinNewTokens, min(DefaultNewTokens, q.Limits.MaxLength-len(r.Prompt)))
+	}
+	if err := q.scheduler.Add(r); err != nil {
+		return q.in.Refuse(err.Error())
+	}
+	return nil
+}
+
+// text returns the text of new tokens.
+func (g Generation) text(ids []int32) string { return g.Tokenizer.Decode(ids, false) }
+
+// answer makes the answer of results.
+func (g Generation) answer(results []generate.Result) Answer {
+	a := Generated{several: g.NumReturnSequences > 1}
+	for _, r := range results {
+		before, _ := generate.CutStop(g.text(r.IDs), g.StopStrings)
+		a.Sequences = append(a.Sequences, Continuation{before, r.IDs, r.Score, string(r.Finish)})
+	}
+	return a
+}
+
+// Renderer returns the names of the columns of the answers, for Answers. It renders nothing.
+func (g Generation) Renderer() Renderer { return generatedNames{g.NumReturnSequences > 1} }
+
+type generatedNames struct{ several bool }
+
+// Render implements Renderer.
+func (generatedNames) Render(Example, Result) (Answer, error) {
+	return nil, errors.New("texts are continued token by token, not by the outputs of predict")
+}
+
+// Names implements Renderer.
+func (n generatedNames) Names() []string {
+	if n.several {
+		return []string{"sequences"}
+	}
+	return []string{"generated", "score", "finish"}
+}
+
+// Generated is the Answer of a model that continues a text.
+type Generated struct {
+	// Sequences are the continuations, the best first, or in the order of samples.
+	Sequences []Continuation
+	several   bool
+}
+
+// Continuation is how a text goes on.
+type Continuation struct {
+	// Text ends before a stop string; IDs are all new tokens.
+	Text   string  `json:"generated"`
+	IDs    []int32 `json:"ids"`
+	Score  float64 `json:"score"`
+	Finish string  `json:"finish"`
+}
+
+var _ Answer = Generated{}
+
+// Fields implements Answer.
+func (a Generated) Fields() []Field {
+	if a.several {
+		return []Field{{Name: "sequences", Value: a.Sequences}}
+	}
+	c := a.Sequences[0]
+	return []Field{{Name: "generated", Value: c.Text}, {Name: "ids", Value: c.IDs}, {Name: "score", Value: c.Score}, {Name: "finish", Value: c.Finish}}
+}
+
+// MarshalJSON implements json.Marshaler.
+func (a Generated) MarshalJSON() ([]byte, error) { return Object(a.Fields()).MarshalJSON() }
+
+// Columns implements Answer.
+func (a Generated) Columns() []Field {
+	if a.several {
+		return []Field{{Name: "sequences", Value: listed{a.Sequences, a.Text()}}}
+	}
+	c := a.Sequences[0]
+	return []Field{{Name: "generated", Value: c.Text}, {Name: "score", Value: c.Score}, {Name: "finish", Value: c.Finish}}
+}
+
+// Text implements Answer: the continuations, with bars between them. Line breaks are written out.
+func (a Generated) Text() string {
+	texts := make([]string, len(a.Sequences))
+	for i, c := range a.Sequences {
+		texts[i] = oneLine.Replace(c.Text)
+	}
+	return strings.Join(texts, " | ")
+}
+
+var oneLine = strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", `\t`)
+
+// Row implements Answer.
+func (a Generated) Row() []string { return []string{a.Text(), number(a.Sequences[0].Score)} }
+
+// Cut implements Answer: prompts are never cut.
+func (a Generated) Cut() bool { return false }
