@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // EarlyStopping says when a beam search ends.
@@ -21,52 +22,63 @@ const (
 	StopTrue EarlyStopping = "true"
 )
 
+// UnmarshalJSON reads true, false or "never".
+func (e *EarlyStopping) UnmarshalJSON(data []byte) error {
+	*e = EarlyStopping(strings.Trim(string(data), `"`))
+	return nil
+}
+
 // None is the id of a token that there is not.
 const None int32 = -1
 
-// Config says how tokens are chosen. Its fields have the names and meanings of generate in transformers.
+// Config says how tokens are chosen. Its fields, and those of its JSON, have the names and meanings of
+// generate in transformers.
 type Config struct {
 	// MaxLength is the most tokens of a sequence with its prompt, and MaxNewTokens without it. One of
 	// them may be set. 0 in both means as many as the model has room for.
-	MaxLength, MaxNewTokens int
+	MaxLength    int `json:"max_length,omitempty"`
+	MaxNewTokens int `json:"max_new_tokens,omitempty"`
 	// MinLength and MinNewTokens keep end tokens from being chosen before that many tokens.
-	MinLength, MinNewTokens int
+	MinLength    int `json:"min_length,omitempty"`
+	MinNewTokens int `json:"min_new_tokens,omitempty"`
 	// EOSTokenIDs are the tokens that end a sequence.
-	EOSTokenIDs []int32
+	EOSTokenIDs []int32 `json:"eos_token_id,omitempty"`
 	// StopStrings end a sequence when its new text has one of them. They need Request.Text, and one
 	// beam.
-	StopStrings []string
+	StopStrings []string `json:"stop_strings,omitempty"`
 
 	// NumBeams is the number of beams of a beam search; 1 is none.
-	NumBeams int
+	NumBeams int `json:"num_beams"`
 	// NumReturnSequences is the number of results: the best of a beam search, or so many samples. A
 	// search that finds fewer gives fewer.
-	NumReturnSequences int
+	NumReturnSequences int `json:"num_return_sequences"`
 	// LengthPenalty is the power of the number of new tokens by which the score of a beam is divided.
-	LengthPenalty float64
+	LengthPenalty float64 `json:"length_penalty"`
 	// EarlyStopping says when a beam search ends.
-	EarlyStopping EarlyStopping
+	EarlyStopping EarlyStopping `json:"early_stopping"`
 
 	// DoSample draws tokens by their probability. Otherwise the most likely one is taken.
-	DoSample bool
+	DoSample bool `json:"do_sample"`
 	// Temperature divides the logits. TopK keeps the likeliest tokens, 0 all; TopP those that have
 	// this much of the probability; MinP those that have this part of the likeliest one's. They are
 	// for samples.
-	Temperature float64
-	TopK        int
-	TopP, MinP  float64
+	Temperature float64 `json:"temperature"`
+	TopK        int     `json:"top_k"`
+	TopP        float64 `json:"top_p"`
+	MinP        float64 `json:"min_p"`
 	// Seed is that of the random numbers.
-	Seed uint64
+	Seed uint64 `json:"seed"`
 
 	// RepetitionPenalty makes tokens less likely that the sequence or its prompt has; 1 is none.
-	RepetitionPenalty float64
+	RepetitionPenalty float64 `json:"repetition_penalty"`
 	// NoRepeatNgramSize forbids to repeat so many tokens in a row; 0 does not.
-	NoRepeatNgramSize int
+	NoRepeatNgramSize int `json:"no_repeat_ngram_size,omitempty"`
 	// BadWordsIDs are rows of tokens that must not be generated.
-	BadWordsIDs [][]int32
+	BadWordsIDs [][]int32 `json:"bad_words_ids,omitempty"`
 	// ForcedBOSTokenID is the first new token after a prompt of one token, and ForcedEOSTokenID the
 	// last one of a sequence that reaches its greatest length; None is none.
-	ForcedBOSTokenID, ForcedEOSTokenID int32
+	ForcedBOSTokenID int32 `json:"forced_bos_token_id"`
+	ForcedEOSTokenID int32 `json:"forced_eos_token_id"`
 }
 
 // Default returns the defaults of transformers, but for the length.

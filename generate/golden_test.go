@@ -38,52 +38,11 @@ func readGolden(t *testing.T) (vocab int, cases []goldenCase) {
 // configOf reads the arguments of transformers.
 func configOf(t *testing.T, data []byte) generate.Config {
 	t.Helper()
-	var in struct {
-		MaxLength          int       `json:"max_length"`
-		MaxNewTokens       int       `json:"max_new_tokens"`
-		MinLength          int       `json:"min_length"`
-		MinNewTokens       int       `json:"min_new_tokens"`
-		NumBeams           *int      `json:"num_beams"`
-		NumReturnSequences *int      `json:"num_return_sequences"`
-		LengthPenalty      *float64  `json:"length_penalty"`
-		EarlyStopping      any       `json:"early_stopping"`
-		RepetitionPenalty  *float64  `json:"repetition_penalty"`
-		NoRepeatNgramSize  int       `json:"no_repeat_ngram_size"`
-		BadWordsIDs        [][]int32 `json:"bad_words_ids"`
-		ForcedBOSTokenID   *int32    `json:"forced_bos_token_id"`
-		ForcedEOSTokenID   *int32    `json:"forced_eos_token_id"`
-		EOSTokenID         any       `json:"eos_token_id"`
-	}
-	if err := json.Unmarshal(data, &in); err != nil {
+	c := generate.Default()
+	if err := json.Unmarshal(data, &c); err != nil {
 		t.Fatal(err)
 	}
-	c := generate.Default()
-	c.MaxLength, c.MaxNewTokens, c.MinLength, c.MinNewTokens = in.MaxLength, in.MaxNewTokens, in.MinLength, in.MinNewTokens
-	c.NoRepeatNgramSize, c.BadWordsIDs = in.NoRepeatNgramSize, in.BadWordsIDs
-	set(&c.NumBeams, in.NumBeams)
-	set(&c.NumReturnSequences, in.NumReturnSequences)
-	set(&c.LengthPenalty, in.LengthPenalty)
-	set(&c.RepetitionPenalty, in.RepetitionPenalty)
-	set(&c.ForcedBOSTokenID, in.ForcedBOSTokenID)
-	set(&c.ForcedEOSTokenID, in.ForcedEOSTokenID)
-	if in.EarlyStopping != nil {
-		c.EarlyStopping = generate.EarlyStopping(fmt.Sprint(in.EarlyStopping))
-	}
-	switch eos := in.EOSTokenID.(type) {
-	case float64:
-		c.EOSTokenIDs = []int32{int32(eos)}
-	case []any:
-		for _, id := range eos {
-			c.EOSTokenIDs = append(c.EOSTokenIDs, int32(id.(float64)))
-		}
-	}
 	return c
-}
-
-func set[T any](to, value *T) {
-	if value != nil {
-		*to = *value
-	}
 }
 
 // run generates for all requests, and returns the results by id.

@@ -96,7 +96,7 @@ def generated() -> list[dict]:
     for setting, prompts in SETTINGS:
         for i in range(prompts):
             prompt = [draw.randrange(VOCAB) for _ in range(1 if i % 4 == 0 else draw.randrange(2, 7))]
-            config = {"eos_token_id": 2, **setting}
+            config = {"eos_token_id": [2], **setting}
             result = model.generate(
                 torch.tensor([prompt]),
                 generation_config=transformers.GenerationConfig(**config, pad_token_id=VOCAB),
