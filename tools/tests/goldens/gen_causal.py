@@ -1,0 +1,92 @@
+"""Writes causal/: small language models of transformers with random weights, and what they compute.
+
+For each model there is NAME.safetensors, NAME.json (its config.json), NAME.gradients.safetensors
+and in cases.json the token ids, the logits and the loss of NAME: the sum of the cross entropies of
+all tokens but the first of each text, of which the gradients are. Another folder can be named.
+
+hf/bin/python tools/tests/goldens/gen_causal.py [FOLDER]
+
+in an environment with torch, transformers and safetensors.
+"""
+
+import json
+import pathlib
+import sys
+
+import safetensors.torch
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).resolve().parent
+LLAMA = {
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 12,
+    "vocab_size": 20,
+    "max_position_embeddings": 16,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GPT2 = {"n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": 20, "n_positions": 16}
+MODELS = {
+    "gpt2": transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**GPT2, bos_token_id=19, eos_token_id=19)
+    ),
+    # Heads of keys and values are shared, and the words' vectors are not those of the logits.
+    "llama": transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, rope_theta=500.0)),
+    "llama-tied": transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            **{**LLAMA, "num_key_value_heads": 4},
+            tie_word_embeddings=True,
+            attention_bias=True,
+            rms_norm_eps=1e-5,
+        )
+    ),
+    "mistral": transformers.MistralForCausalLM(
+        transformers.MistralConfig(**LLAMA, sliding_window=None, head_dim=6)
+    ),
+    "qwen2": transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(**LLAMA, tie_word_embeddings=True)
+    ),
+}
+IDS = [[5, 9, 7, 11, 3], [4, 8], [6, 19, 2, 12, 13, 14, 15, 16, 17, 18, 10, 9, 8, 7, 6, 5]]
+
+
+def main() -> None:
+    """Writes the files."""
+    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "causal"
+    out.mkdir(exist_ok=True)
+    cases = {}
+    for seed, (name, model) in enumerate(MODELS.items()):
+        torch.manual_seed(seed)
+        model.eval()
+        with torch.no_grad():
+            # Norms and biases start at 1 and 0, which would hide that they are read.
+            for p in model.parameters():
+                p.copy_(torch.randn(p.shape) * 0.4 + (p.mean() > 0.9))
+        logits = [model(input_ids=torch.tensor([ids])).logits[0] for ids in IDS]
+        loss = sum(
+            torch.nn.functional.cross_entropy(z[:-1], torch.tensor(ids[1:]), reduction="sum")
+            for z, ids in zip(logits, IDS)
+        )
+        loss.backward()
+        model.save_pretrained(out / name)
+        (out / name / "model.safetensors").rename(out / f"{name}.safetensors")
+        config = json.loads((out / name / "config.json").read_text())
+        (out / f"{name}.json").write_text(json.dumps(config, indent=1) + "\n")
+        for rest in (out / name).iterdir():
+            rest.unlink()
+        (out / name).rmdir()
+        gradients = {k: p.grad for k, p in model.named_parameters()}
+        safetensors.torch.save_file(gradients, out / f"{name}.gradients.safetensors")
+        cases[name] = {
+            "input_ids": IDS,
+            "logits": [z.tolist() for z in logits],
+            "loss": loss.item(),
+        }
+    (out / "cases.json").write_text(json.dumps(cases) + "\n")
+
+
+main()

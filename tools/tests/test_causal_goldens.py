@@ -1,0 +1,77 @@
+"""GPT-2, Llama, Mistral and Qwen2: the numbers of transformers with weights that it wrote."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import safetensors
+from test_causal import batch, gradients, logits_of
+
+from gorbit_export import causal, causal_config
+
+GOLDENS = pathlib.Path(__file__).parent / "goldens"
+KINDS = ("gpt2", "llama", "llama-tied", "mistral", "qwen2")
+
+
+@pytest.fixture(scope="module", params=["committed", "fresh"])
+def folder(request, tmp_path_factory) -> pathlib.Path:
+    """The folders of models: the committed ones, and those that transformers writes."""
+    if request.param == "committed":
+        return GOLDENS / "causal"
+    python = os.environ.get("GORBIT_TRANSFORMERS")
+    if not python:
+        pytest.skip("GORBIT_TRANSFORMERS is not set; expected a Python with torch, transformers")
+    out = tmp_path_factory.mktemp("causal")
+    subprocess.run([python, GOLDENS / "gen_causal.py", out], check=True)
+    return out
+
+
+def by_name(task: causal.LanguageModel) -> dict[str, tuple[tf.Variable, bool]]:
+    """The variables by their names in transformers, and whether they are the other way round."""
+    form = task.description()["huggingface"]
+    out = {}
+    for layer in task.model.submodules:
+        for variable, foreign in layer.foreign() if hasattr(layer, "foreign") else ():
+            bare = foreign.names[0].startswith(tuple(form["bare"]))
+            name = foreign.names[0] if bare else form["prefix"] + foreign.names[0]
+            out[name] = variable, foreign.transpose
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_loss_and_gradients_are_those_of_transformers(folder, kind):
+    task = causal.LanguageModel(causal.Build(causal_config.load(str(folder / f"{kind}.json"))))
+    case = json.loads((folder / "cases.json").read_text())[kind]
+    weights, names = safetensors(folder / f"{kind}.safetensors"), by_name(task)
+    assert set(weights) == set(names)
+    for name, (variable, transpose) in names.items():
+        variable.assign(weights[name].T if transpose else weights[name])
+    for ids, logits in zip(case["input_ids"], case["logits"]):
+        np.testing.assert_allclose(logits_of(task, ids), logits, rtol=1e-5, atol=1e-5)
+    features = batch(case["input_ids"], [[0, 1], [2]])
+    features["example_weights"] = tf.ones(3)
+    sums, got = gradients(task, features)
+    np.testing.assert_allclose(sums["loss_sum"], case["loss"], rtol=1e-5)
+    found = {v.ref(): g for v, g in zip(task.model.trainable_variables, got)}
+    wanted = safetensors(folder / f"{kind}.gradients.safetensors")
+    norm = np.sqrt(sum(np.square(g).sum() for g in wanted.values()))
+    for name, (variable, transpose) in names.items():
+        want = wanted[name].T if transpose else wanted[name]
+        difference = np.abs(found[variable.ref()].numpy() - want).max()
+        assert difference < 1e-5 * norm, f"{name} is off by {difference}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_form_for_transformers_is_that_of_its_own_files(kind):
+    path = GOLDENS / "causal" / f"{kind}.json"
+    config = causal_config.load(str(path))
+    form = causal.LanguageModel(causal.Build(config)).description()["huggingface"]
+    values = json.loads(path.read_text())
+    assert form["config"]["architectures"] == values["architectures"]
+    ours = {k: v for k, v in form["config"].items() if k in values and k != "n_inner"}
+    assert ours == {k: values[k] for k in ours}
+    assert causal_config._parse(form["config"]) == config
