@@ -8,7 +8,7 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// Documents says which texts make a document, for MaskedLM.
+// Documents says which texts make a document, for MaskedLM and LanguageModel.
 type Documents string
 
 // What is a document.
@@ -20,11 +20,13 @@ const (
 	Headings Documents = "headings"
 )
 
-// Blocks says how documents are cut into blocks, for MaskedLM.
+// Blocks says how documents are cut into blocks, for MaskedLM and LanguageModel.
 type Blocks string
 
 // How blocks are cut. The tokens before and after a text are [CLS] and [SEP], or those of the
-// tokenizer with their roles.
+// tokenizer with their roles. Blocks of LanguageModel have no tokens of their own: each document begins
+// and ends as a text of the tokenizer does, or ends with its end-of-text token if it has one and a text
+// does not end with another.
 const (
 	// JoinDocuments joins the documents, with a [SEP] after each, and cuts them into blocks, each after
 	// a [CLS] and before a [SEP]. A block that would end with the [SEP] of a document has one.
@@ -36,14 +38,19 @@ const (
 	GroupDocuments Blocks = "group"
 )
 
-// blocks is the maker of records for MaskedLM: blocks of at most the maximum length. Only the last one
-// of a split, or with KeepDocuments of a document, may be shorter.
+// blocks is the maker of records for MaskedLM and LanguageModel: blocks of at most the maximum length.
+// Only the last one of a split, or with KeepDocuments of a document, may be shorter.
 type blocks struct {
 	cfg       *Config
 	tokenizer *text.Tokenizer
 	cls, sep  int32
-	continues []bool // whether an id continues a word
-	left      map[string]*remainder
+	// before and after are the tokens before and after a document, and framed says that each block is after
+	// a cls and before a sep.
+	before, after []int32
+	framed        bool
+	least         int    // tokens of a block
+	continues     []bool // whether an id continues a word
+	left          map[string]*remainder
 }
 
 // remainder is what no block of a split has yet.
@@ -60,11 +67,22 @@ type remainder struct {
 	start []byte
 }
 
-// newBlocks returns the maker of records for MaskedLM, and describes it in the manifest.
+// newBlocks returns the maker of records for texts without answers, and describes it in the manifest.
 func newBlocks(c *conversion) (*blocks, error) {
 	v := c.tokenizer.Vocab()
 	b := &blocks{cfg: c.cfg, tokenizer: c.tokenizer, left: map[string]*remainder{}, continues: make([]bool, v.Size())}
 	b.cls, b.sep = c.tokenizer.Roles().Cls, c.tokenizer.Roles().Sep
+	b.least = 1
+	switch {
+	case c.cfg.task().kind == LanguageModel:
+		b.around(c)
+	case c.cfg.Blocks == GroupDocuments:
+		b.before, b.after = []int32{b.cls}, []int32{b.sep}
+	case c.cfg.Blocks == KeepDocuments:
+		b.framed = true
+	default:
+		b.framed, b.after = true, []int32{b.sep}
+	}
 	for id := range b.continues {
 		b.continues[id] = c.tokenizer.Continues(int32(id))
 	}
@@ -72,6 +90,32 @@ func newBlocks(c *conversion) (*blocks, error) {
 	c.manifest.WordStarts = c.cfg.WordStarts
 	c.manifest.Documents, c.manifest.Blocks = c.cfg.Documents, c.cfg.Blocks
 	return b, nil
+}
+
+// around sets the tokens before and after a document of LanguageModel, and says what they are. A block
+// must have a token that follows another.
+func (b *blocks) around(c *conversion) {
+	single := b.tokenizer.Template().Single
+	for _, s := range single.Before {
+		b.before = append(b.before, s.ID)
+	}
+	for _, s := range single.After {
+		b.after = append(b.after, s.ID)
+	}
+	if len(b.after) == 0 && b.sep >= 0 {
+		b.after = []int32{b.sep}
+	}
+	b.least = 2
+	names := func(ids []int32) (out []string) {
+		for _, id := range ids {
+			out = append(out, b.tokenizer.Vocab().Token(id))
+		}
+		return out
+	}
+	c.log.Info("documents", "begin with", names(b.before), "end with", names(b.after))
+	if len(b.after) == 0 {
+		c.log.Warn("the tokenizer has no token that ends a text, so the model does not learn where texts end", "tokenizer", c.vocab.Path)
+	}
 }
 
 func (b *blocks) column() string {
@@ -130,8 +174,8 @@ func (b *blocks) join(w *splitWriter, _ *chunk, r *row) error {
 		}
 		return nil
 	}
-	if !m.open && b.cfg.Blocks == GroupDocuments {
-		m.ids = append(m.ids, b.cls)
+	if !m.open {
+		m.ids = append(m.ids, b.before...)
 	}
 	m.ids, m.open = append(m.ids, r.answer.labels...), true
 	return b.cut(w, m)
@@ -149,25 +193,24 @@ func (b *blocks) begins(m *remainder, r *row) bool {
 	return true
 }
 
-// endDocument puts a [SEP] after the document, if there is one.
+// endDocument puts what ends a document after it, if there is one.
 func (b *blocks) endDocument(w *splitWriter, m *remainder) error {
 	if !m.open {
 		return nil
 	}
-	m.open = false
-	if b.cfg.Blocks == KeepDocuments {
-		ids := m.ids
-		m.ids = m.ids[:0]
-		return b.write(w, m, ids)
+	m.open, m.ids = false, append(m.ids, b.after...)
+	if err := b.cut(w, m); err != nil || b.cfg.Blocks != KeepDocuments {
+		return err
 	}
-	m.ids = append(m.ids, b.sep)
-	return b.cut(w, m)
+	ids := m.ids
+	m.ids = m.ids[:0]
+	return b.write(w, m, ids)
 }
 
 // cut writes the blocks that are full. At least one token is left, so that what ends with it can be told.
 func (b *blocks) cut(w *splitWriter, m *remainder) error {
 	size, at := b.cfg.MaxLength, 0
-	if b.cfg.Blocks != GroupDocuments {
+	if b.framed {
 		size -= 2
 	}
 	for ; len(m.ids)-at > size; at += size {
@@ -199,7 +242,10 @@ func (b *blocks) of(w *splitWriter) *remainder {
 }
 
 func (b *blocks) write(w *splitWriter, m *remainder, ids []int32) error {
-	if b.cfg.Blocks == GroupDocuments {
+	if len(ids) < b.least {
+		return nil
+	}
+	if !b.framed {
 		m.block = append(m.block[:0], ids...)
 	} else {
 		if ids[len(ids)-1] == b.sep {

@@ -35,26 +35,34 @@ func idsOf(t *testing.T, cfg Config, split string) (all [][]int32) {
 	return all
 }
 
-// Blocks are those of Hugging Face's group_texts, and of the windows of its tokenizers, whatever is a
-// document, in files of lines and in tables.
-func TestBlocksOfReference(t *testing.T) {
+// goldenBlocks are blocks that Hugging Face's programs made.
+type goldenBlocks struct {
+	Vocab []string
+	Text  string
+	Cases []struct {
+		Documents Documents
+		Blocks    Blocks
+		Length    int
+		IDs       [][]int32
+	}
+}
+
+func readBlocks(t *testing.T) (golden goldenBlocks) {
+	t.Helper()
 	content, err := os.ReadFile("testdata/blocks.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var golden struct {
-		Vocab []string
-		Text  string
-		Cases []struct {
-			Documents Documents
-			Blocks    Blocks
-			Length    int
-			IDs       [][]int32
-		}
-	}
 	if err := json.Unmarshal(content, &golden); err != nil {
 		t.Fatal(err)
 	}
+	return golden
+}
+
+// Blocks are those of Hugging Face's group_texts, and of the windows of its tokenizers, whatever is a
+// document, in files of lines and in tables.
+func TestBlocksOfReference(t *testing.T) {
+	golden := readBlocks(t)
 	var table strings.Builder
 	for _, line := range strings.Split(golden.Text, "\n") {
 		fmt.Fprintf(&table, "{\"t\":%q}\n", line)
@@ -99,8 +107,9 @@ func TestBlockSettings(t *testing.T) {
 		`documents are "pages"; expected texts, blank-lines or headings`: {Task: "mlm", Documents: "pages"},
 		`blocks are "cut"; expected join, keep or group`:                 {Task: "mlm", Blocks: "cut"},
 		"which would be torn apart":                                      {Task: "mlm", Documents: Headings, SplitByHash: "text"},
-		"the kind of documents is given; it is only for task mlm":        {TextColumn: "t", Documents: Headings},
-		"the kind of blocks is given; it is only for task mlm":           {TextColumn: "t", Blocks: KeepDocuments},
+		"documents or blocks is given; it is only for tasks mlm and lm":  {TextColumn: "t", Documents: Headings},
+		"documents or blocks is given; it is only for tasks mlm":         {TextColumn: "t", Blocks: KeepDocuments},
+		"blocks are group, which is for task mlm; expected join":         {Task: "lm", Blocks: GroupDocuments},
 	} {
 		cfg.Inputs = []Input{{Train, "x.txt"}}
 		cfg = in(t.TempDir(), cfg)

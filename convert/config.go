@@ -38,7 +38,7 @@ const (
 	// TFRecord is records of tf.train.Example of other programs: .tfrecord, .tfrecords.
 	TFRecord Format = "tfrecord"
 
-	// PlainLines is one text per line, in the column TextField. It is the default for MaskedLM if no
+	// PlainLines is one text per line, in the column TextField. It is the default for MaskedLM and LanguageModel if no
 	// column is named.
 	PlainLines Format = "lines"
 	// CoNLL and Brown are sentences of tagged words, for Tokens: see docs/guide/texttasks.md. CoNLL is
@@ -129,7 +129,8 @@ type Config struct {
 	AllPieces bool
 	// WordStarts records which tokens begin a word, for MaskedLM, so that whole words can be masked.
 	WordStarts bool
-	// Documents says which texts make a document, and Blocks how documents are cut, for MaskedLM.
+	// Documents says which texts make a document, and Blocks how documents are cut, for MaskedLM and
+	// LanguageModel.
 	Documents Documents
 	Blocks    Blocks
 

@@ -19,6 +19,7 @@ const (
 	Regression     Kind = "regression"     // a number: label
 	Tokens         Kind = "tokens"         // a label per word: a number per token in label_ids, -1 where it is not counted
 	MaskedLM       Kind = "mlm"            // the tokens themselves
+	LanguageModel  Kind = "lm"             // the tokens themselves, each following the ones before it
 	// QuestionAnswering asks for a part of a context: its first and last token in start_positions and
 	// end_positions, 0 where there is no answer.
 	QuestionAnswering Kind = "qa"
@@ -26,6 +27,9 @@ const (
 
 // DefaultLabelSeparator separates the labels of MultiLabel in a field.
 const DefaultLabelSeparator = ","
+
+// texts reports whether records have texts without answers.
+func (k Kind) texts() bool { return k == MaskedLM || k == LanguageModel }
 
 // free reports whether the configuration names the columns of the files.
 func (c *Config) free() bool {
@@ -52,12 +56,12 @@ func (c *Config) formats() string {
 	return "tsv, csv, jsonl, json, npz or tfrecord"
 }
 
-// formatOfKind returns the format of a file whose name shows f. MaskedLM without columns has a text
-// per line, and Tokens has sentences in place of tables.
+// formatOfKind returns the format of a file whose name shows f. MaskedLM and LanguageModel without
+// columns have a text per line, and Tokens has sentences in place of tables.
 func (c *Config) formatOfKind(path string, f Format) Format {
 	name, _ := stream.CutSuffix(strings.ToLower(path))
 	switch kind := c.task().kind; {
-	case kind == MaskedLM && c.TextColumn == "":
+	case kind.texts() && c.TextColumn == "":
 		return PlainLines
 	case kind == Tokens && (f == TSV || slices.Contains([]string{".conll", ".conllu", ".iob", ".bio"}, filepath.Ext(name))):
 		return CoNLL
@@ -76,17 +80,17 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("format is %s for task %s; expected squad, jsonl or json for task %s, and others for other tasks", c.Format, c.taskName(), QuestionAnswering)
 	case kind == QuestionAnswering && len(c.Labels) > 0:
 		fail("labels are given; task %s has none", QuestionAnswering)
-	case c.TextColumn == "" && kind != Tokens && kind != MaskedLM && kind != QuestionAnswering:
+	case c.TextColumn == "" && kind != Tokens && !kind.texts() && kind != QuestionAnswering:
 		fail("no text column is given; expected the name of a column (--text-column)")
-	case kind == MaskedLM && (c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0):
+	case kind.texts() && (c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0):
 		fail("task %s has texts without labels; leave out the pair column, the label column and labels", c.Task)
-	case kind == MaskedLM && c.TextColumn != "" && c.Format == PlainLines:
+	case kind.texts() && c.TextColumn != "" && c.Format == PlainLines:
 		fail("format %s has no columns; leave out the text column", PlainLines)
-	case kind == MaskedLM && c.TextColumn == "" && c.Format != Auto && c.Format != PlainLines:
+	case kind.texts() && c.TextColumn == "" && c.Format != Auto && c.Format != PlainLines:
 		fail("no text column is given; name it, or choose format %s for a text on each line", PlainLines)
 	case kind == Tokens && c.PairColumn != "":
 		fail("task %s has no pairs; leave out the pair column", c.Task)
-	case tagged && kind != Tokens, c.Format == PlainLines && kind != MaskedLM:
+	case tagged && kind != Tokens, c.Format == PlainLines && !kind.texts():
 		fail("format %s is not for task %s; expected tsv, csv, jsonl, json, npz or tfrecord", c.Format, c.taskName())
 	case kind == Tokens && (c.Format == CSV || c.Format == TSV):
 		fail("format is %s; expected conll, brown, jsonl or json for task %s", c.Format, c.Task)
@@ -100,6 +104,8 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("documents are %q; expected texts, %s or %s", c.Documents, BlankLines, Headings)
 	case !slices.Contains([]Blocks{JoinDocuments, KeepDocuments, GroupDocuments}, c.Blocks):
 		fail("blocks are %q; expected join, %s or %s", c.Blocks, KeepDocuments, GroupDocuments)
+	case kind == LanguageModel && c.Blocks == GroupDocuments:
+		fail("blocks are %s, which is for task %s; expected join, which does the same for task %s, or %s", c.Blocks, MaskedLM, kind, KeepDocuments)
 	case c.Documents != EachText && c.SplitByHash != "":
 		fail("texts are split by hash, and documents have several of them, which would be torn apart; give a dev file instead")
 	}
@@ -111,13 +117,14 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		{c.LabelSeparator != "", "label separator", MultiLabel},
 		{c.AllPieces, "label of all pieces", Tokens},
 		{c.WordStarts, "start of words", MaskedLM},
-		{c.Documents != EachText, "kind of documents", MaskedLM},
-		{c.Blocks != JoinDocuments, "kind of blocks", MaskedLM},
 		{c.DocStride != 0, "stride of windows", QuestionAnswering},
 	} {
 		if only.given && kind != only.kind {
 			fail("the %s is given; it is only for task %s", only.what, only.kind)
 		}
+	}
+	if (c.Documents != EachText || c.Blocks != JoinDocuments) && !kind.texts() {
+		fail("the kind of documents or blocks is given; it is only for tasks %s and %s", MaskedLM, LanguageModel)
 	}
 	for _, l := range c.Labels {
 		if kind == MultiLabel && strings.Contains(l, c.separator()) {
@@ -192,12 +199,13 @@ var free = map[string]Kind{
 	string(Tokens):     Tokens,
 	string(MaskedLM):   MaskedLM,
 
+	string(LanguageModel):     LanguageModel,
 	string(QuestionAnswering): QuestionAnswering,
 }
 
 // Tasks returns the names of the tasks: TextTask, the others whose columns the configuration names,
 // and those of GLUE.
 func Tasks() []string {
-	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(QuestionAnswering)}
+	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering)}
 	return append(names, slices.Sorted(maps.Keys(tasks))...)
 }

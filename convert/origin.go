@@ -45,7 +45,7 @@ func (m *Manifest) sourceSplit(split string) string {
 // the given ExampleID comes from. The file is "" if that is not known, as for examples that are not
 // made of a single row or have ids of their own, and the line is 0 for data that were converted before lines were kept.
 func (m *Manifest) Origin(split string, id int64) (file string, line int64) {
-	if kind := m.Kind(); kind == MaskedLM || kind == QuestionAnswering || id < 0 || !m.numbered() {
+	if kind := m.Kind(); kind.texts() || kind == QuestionAnswering || id < 0 || !m.numbered() {
 		return "", 0
 	}
 	split = m.sourceSplit(split)

@@ -135,7 +135,7 @@ func newMaker(ctx context.Context, c *conversion, guess bool) (maker, error) {
 		return newSchemaRows(ctx, c)
 	case kind == Tokens:
 		return newTagged(ctx, c)
-	case kind == MaskedLM:
+	case kind.texts():
 		return newBlocks(c)
 	case kind == QuestionAnswering:
 		return newQuestions(c), nil
@@ -265,6 +265,8 @@ func (c *Config) checkTokenizer(t *text.Tokenizer, path string) error {
 	}
 	template := t.Template()
 	switch {
+	case c.task().kind == LanguageModel && twoSegments(template.Single):
+		return nil
 	case len(template.Single.Before) == 0 || len(template.Single.After) == 0:
 		return fault.Usagef("convert: tokenizer %s puts no tokens before and after a text, such as <s> and </s>, which models need; expected a post-processor with both", path)
 	case c.pairs() && (len(template.Pair.Before) == 0 || len(template.Pair.Between) == 0 || len(template.Pair.After) == 0):

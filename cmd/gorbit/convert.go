@@ -40,8 +40,9 @@ or JSON file (also .gz and .zst); --text-column, --pair-column and --label-colum
 (with --no-header by number, starting at 1). So do "regression", whose label column has numbers,
 and "multilabel", whose label column has several labels. "tokens" reads sentences of words with
 labels, in CoNLL columns, as word/label (--format brown) or from JSON; "mlm" reads texts without
-labels, one per line unless --text-column names a column, and cuts them into blocks. "qa" reads
-questions with contexts and answers: SQuAD's files, or objects with question, context and answers.
+labels, one per line unless --text-column names a column, and cuts them into blocks, and so does
+"lm", whose models say what follows. "qa" reads questions with contexts and answers: SQuAD's
+files, or objects with question, context and answers.
 
 With --schema, a YAML file says which features to make of which columns: numbers,
 categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
@@ -120,7 +121,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]; task qa: 384 if not given")
 	f.IntVar(&c.DocStride, "doc-stride", 128, "task qa: tokens that neighbouring windows of a long context share")
-	f.StringVar(&v.format, "format", "auto", "format of the files: tsv (no quoting), csv, jsonl, json (an array of objects), npz (NumPy's arrays) or tfrecord, conll or brown for task tokens, lines for task mlm, squad for task qa; auto goes by the file name")
+	f.StringVar(&v.format, "format", "auto", "format of the files: tsv (no quoting), csv, jsonl, json (an array of objects), npz (NumPy's arrays) or tfrecord, conll or brown for task tokens, lines for tasks mlm and lm, squad for task qa; auto goes by the file name")
 	f.StringVar(&v.delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&v.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
@@ -130,8 +131,8 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: `CHARACTERS` that separate labels (default: a comma); in JSON they may be an array")
 	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")
 	f.BoolVar(&c.WordStarts, "word-starts", false, "task mlm: record where words start, so that whole words can be masked")
-	f.StringVar(&v.documents, "documents", "texts", "task mlm: what is a document `texts|blank-lines|headings`: each text by itself, the texts up to an empty line, or those from a WikiText heading (= Title =) to the next")
-	f.StringVar(&v.blocks, "blocks", "join", "task mlm: how blocks are cut `join|keep|group`: across documents with a [SEP] between them, never across documents, or as Hugging Face's group_texts")
+	f.StringVar(&v.documents, "documents", "texts", "tasks mlm and lm: what is a document `texts|blank-lines|headings`: each text by itself, the texts up to an empty line, or those from a WikiText heading (= Title =) to the next")
+	f.StringVar(&v.blocks, "blocks", "join", "tasks mlm and lm: how blocks are cut `join|keep|group`: across documents with a token between them, never across documents, or as Hugging Face's group_texts (mlm)")
 	f.StringSliceVar(&c.Labels, "labels", nil, "labels, in the order of their indices (default: sorted)")
 	f.Float64Var(&v.threshold, "label-threshold", 0, "the label column holds scores: those below this value get the first label (negative), the others the second (positive)")
 	f.StringVar(&c.SplitByHash, "split-by-hash", "", "move rows of train to dev by the hash of this `COLUMN`")
@@ -286,6 +287,9 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 func exportFor(out string, m *convert.Manifest) string {
 	if m.Task == convert.SchemaTask {
 		return "python -m gorbit_export keras MODEL.py --out EXPORT"
+	}
+	if m.Kind() == convert.LanguageModel {
+		return fmt.Sprintf("python -m gorbit_export causal --data %s --config config.json --out EXPORT", launch.Quote(out))
 	}
 	return fmt.Sprintf("python -m gorbit_export bert --task %s --data %s --config minilm --out EXPORT", m.Kind(), launch.Quote(out))
 }
