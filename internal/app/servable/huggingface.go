@@ -16,11 +16,13 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
+	"github.com/gorbit-ml/gorbit/text"
 )
 
 // HuggingFaceWeights is the file of weights in a folder for Hugging Face's transformers.
@@ -85,7 +87,9 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	if types, ok := form.Config["type_vocab_size"].(float64); !ok || types < 2 {
 		tokenizer["model_input_names"] = []string{"input_ids", "attention_mask"}
 	}
-	if err := checkPadding(form, vocab); err != nil {
+	if o.Export.Contract.Task == string(convert.LanguageModel) {
+		beginAndEnd(config, tokenizer, special, vocab.Tokenizer)
+	} else if err := checkPadding(form, vocab); err != nil {
 		return err
 	}
 	for _, f := range []struct {
@@ -133,6 +137,21 @@ func (o Options) huggingFaceTokenizer(file *tokenizers.File) (settings map[strin
 		settings[name] = token
 	}
 	return settings, special
+}
+
+// beginAndEnd names the tokens at the beginning and end of a text as causal language models do. A model
+// without a number for the last one has the tokenizer's, by which generation stops.
+func beginAndEnd(config, settings map[string]any, special map[string]string, t *text.Tokenizer) {
+	for _, name := range [][2]string{{"cls_token", "bos_token"}, {"sep_token", "eos_token"}} {
+		if token, ok := special[name[0]]; ok {
+			special[name[1]], settings[name[1]] = token, token
+			delete(special, name[0])
+			delete(settings, name[0])
+		}
+	}
+	if end := t.Roles().Sep; end >= 0 && config["eos_token_id"] == nil {
+		config["eos_token_id"] = end
+	}
 }
 
 // checkPadding refuses a vocabulary with a word where transformers counts positions and passes over the

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/text/tokenizerjson"
 )
 
 //go:embed testdata/transformers.py
@@ -147,5 +149,31 @@ func readJSON(t *testing.T, path string, v any) {
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+// A causal language model's texts begin and end with tokens of those names, and generation stops by the
+// number of the last.
+func TestBeginAndEnd(t *testing.T) {
+	content, err := os.ReadFile("../../../text/tokenizerjson/testdata/llama3.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokenizer, err := tokenizerjson.Parse(content, "llama3.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	special := map[string]string{"cls_token": "<|begin_of_text|>", "sep_token": "<|endoftext|>"}
+	config, settings := map[string]any{"eos_token_id": nil}, map[string]any{"cls_token": "<|begin_of_text|>", "sep_token": "<|endoftext|>"}
+	beginAndEnd(config, settings, special, tokenizer)
+	if want := map[string]string{"bos_token": "<|begin_of_text|>", "eos_token": "<|endoftext|>"}; !maps.Equal(special, want) {
+		t.Errorf("special tokens %v, expected %v", special, want)
+	}
+	if len(settings) != 2 || settings["eos_token"] != "<|endoftext|>" || config["eos_token_id"] != int32(1) {
+		t.Errorf("settings %v, config %v", settings, config)
+	}
+	config["eos_token_id"] = 7.0
+	if beginAndEnd(config, settings, special, tokenizer); config["eos_token_id"] != 7.0 {
+		t.Errorf("the model's own number became %v", config["eos_token_id"])
 	}
 }
