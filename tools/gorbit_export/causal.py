@@ -350,13 +350,13 @@ class CausalLM(tf.Module):
             for target in targets:
                 layer.maps()[target].adapt(lora.rank, lora.alpha / lora.rank, seed)
 
-    def table(self) -> Tensor:
+    def table(self) -> tf.Variable:
         """The table of the logits, float32 [V, H]."""
-        return tf.convert_to_tensor((self.words if self._config.tied else self.head).table)
+        return (self.words if self._config.tied else self.head).table
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns float32 [N, V] of [N, H]."""
-        table = ops.cast(self.table(), x.dtype)
+        table = ops.cast(tf.convert_to_tensor(self.table()), x.dtype)
         return ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
 
     def __call__(
@@ -540,7 +540,7 @@ def _each(body: Callable[..., Any], values: tuple[Tensor, ...], gives: Any) -> A
 
 
 def token_losses(
-    x: Tensor, table: Tensor, labels: Tensor, weights: Tensor, smoothing: Tensor | None
+    x: Tensor, table: tf.Variable, labels: Tensor, weights: Tensor, smoothing: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Computes the cross entropy of tokens, without having the logits of all of them at once.
 
@@ -549,7 +549,7 @@ def token_losses(
 
     Args:
         x: [N, H].
-        table: float32 [V, H]; the logits are products with it in the dtype of x.
+        table: float32 [V, H], trained or not; the logits are products with it in the dtype of x.
         labels: int32 [N] in [0, V), what the tokens are.
         weights: float32 [N]; 0 for tokens that do not count.
         smoothing: the share of a target that is spread over all tokens; None for none.
@@ -559,9 +559,10 @@ def token_losses(
         sum of the weights of tokens whose label has the largest logit.
     """
     vocab, width = table.shape
+    trained = table.trainable
     parts = Parts(tf.shape(x)[0], vocab)
     answers = parts.split(labels), parts.split(weights)
-    narrow = ops.cast(table, x.dtype)
+    narrow = ops.cast(tf.convert_to_tensor(table), x.dtype)
 
     def part(
         x: Tensor, labels: Tensor, weights: Tensor, table: Tensor = narrow
@@ -583,24 +584,24 @@ def token_losses(
         sums = _each(part, (rows, *answers), (tf.float32, tf.float32))
 
         def gradient(dloss: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-            def step(i: Tensor, dx: tf.TensorArray, dtable: Tensor) -> tuple[Any, ...]:
+            def step(i: Tensor, dx: tf.TensorArray, *dtable: Tensor) -> tuple[Any, ...]:
                 own = (rows[i], narrow)
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch(own)
                     loss, _ = part(own[0], *(values[i] for values in answers), own[1])
                 down, across = tape.gradient(loss, own, dloss)
-                return i + 1, dx.write(i, down), dtable + ops.cast(across, tf.float32)
+                return i + 1, dx.write(i, down), *(d + ops.cast(across, d.dtype) for d in dtable)
 
             dx = tf.TensorArray(x.dtype, parts.number, element_shape=[None, width])
-            start = (tf.constant(0), dx, tf.zeros([vocab, width]))
-            _, dx, dtable = tf.while_loop(
+            start = (tf.constant(0), dx, *([tf.zeros([vocab, width])] if trained else []))
+            _, dx, *dtable = tf.while_loop(
                 lambda i, *_: i < parts.number, step, start, parallel_iterations=1
             )
-            return parts.join(dx.stack()), dtable
+            return parts.join(dx.stack()), dtable[0] if trained else None
 
         return tuple(tf.reduce_sum(values) for values in sums), gradient
 
-    return apply(x, table)
+    return apply(x, tf.convert_to_tensor(table))
 
 
 class LanguageModel(task.Task):
@@ -708,7 +709,7 @@ class LanguageModel(task.Task):
         """
         hidden = self._hidden(features, None)
         labels, follows = next_tokens(features["input_ids"], features["sequence_ids"])
-        table = ops.cast(self.model.table(), hidden.dtype)
+        table = ops.cast(tf.convert_to_tensor(self.model.table()), hidden.dtype)
         parts = Parts(tf.shape(labels)[0], self.build.config.vocab_size)
 
         def part(x: Tensor, labels: Tensor) -> Tensor:

@@ -282,6 +282,30 @@ def test_later_files_have_the_base_of_angles_among_others(tmp_path):
     assert dataclasses.replace(causal_config.PRESETS["gpt2"]).parameters == 124_439_808
 
 
+def test_adapters_have_the_gradients_that_their_products_have(config):
+    task, plain = made(config, lora=causal.Lora(2, alpha=4.0)), made(config)
+    features = batch(examples(), [[0, 3], [2, 1, 5], [4]])
+    module = export.Export(task, optimizers.AdamW())
+    ours = {**module.states_by_path, **module.variables_by_path}
+    for path, variable in export.Export(plain, optimizers.AdamW()).variables_by_path.items():
+        layer = module.adapted.get(path)
+        variable.assign(ours[path] if layer is None else layer.merged())
+    sums, got = gradients(task, features)
+    whole, want = gradients(plain, features)
+    np.testing.assert_allclose(sums["loss_sum"], whole["loss_sum"], rtol=1e-5)
+    found = {v.ref(): g for v, g in zip(task.model.trainable_variables, got)}
+    kernels = {v.ref(): g for v, g in zip(plain.model.trainable_variables, want)}
+    others = dict(export._variable_paths(plain.model, "model"))
+    assert len(found) == 2 * len(module.adapted)
+    for path, layer in module.adapted.items():
+        gradient = 2.0 * kernels[others[path].ref()]
+        up = tf.matmul(layer.lora_down, gradient, transpose_a=True)
+        down = tf.matmul(gradient, layer.lora_up, transpose_b=True)
+        for variable, expected in ((layer.lora_up, up), (layer.lora_down, down)):
+            off = tf.norm(found[variable.ref()] - expected)
+            assert off < 1e-5 * tf.linalg.global_norm(want)
+
+
 def test_adapters_are_for_maps_that_there_are(config):
     own = "query_key_value" if config.model_type == "gpt2" else "query"
     task = causal.LanguageModel(causal.Build(config, lora=causal.Lora(2)))
