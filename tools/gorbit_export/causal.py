@@ -707,7 +707,9 @@ class LanguageModel(task.Task):
         "log_probabilities", float32 [R, S]: of each token given those before it, 0 for the first
         of a sequence and in padding.
         """
-        hidden = self._hidden(features, None)
+        return self._explained(self._hidden(features, None), features)
+
+    def _explained(self, hidden: Tensor, features: dict[str, Tensor]) -> dict[str, Tensor]:
         labels, follows = next_tokens(features["input_ids"], features["sequence_ids"])
         table = ops.cast(tf.convert_to_tensor(self.model.table()), hidden.dtype)
         parts = Parts(tf.shape(labels)[0], self.build.config.vocab_size)
@@ -722,16 +724,24 @@ class LanguageModel(task.Task):
         return {"log_probabilities": tf.pad(values[:, :-1], [[0, 0], [1, 0]])}
 
     def serving(self) -> tuple[list[tf.TensorSpec], Callable[..., dict[str, Tensor]]]:
-        """See Task. One example per row: input_ids and attention_mask [B, S]; gives all logits."""
-        specs = [
-            tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "attention_mask")
-        ]
+        """See Task.
 
-        def serve(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        One example per row: input_ids, attention_mask and token_type_ids, which are not looked at,
+        [B, S]. Gives what `predict` does, and "logits", float32 [B, S, V].
+        """
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        specs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
+
+        def serve(input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> dict:
+            del token_type_ids
             mask = tf.cast(tf.not_equal(attention_mask, 0), tf.int32)
             positions = tf.maximum(tf.cumsum(mask, 1) - 1, 0)
-            logits = self.model.logits(self.model(input_ids, mask, positions))
-            return {"logits": tf.reshape(logits, tf.concat([tf.shape(input_ids), [-1]], 0))}
+            hidden = self.model(input_ids, mask, positions)
+            shape = tf.concat([tf.shape(input_ids), [-1]], 0)
+            return {
+                "logits": tf.reshape(self.model.logits(hidden), shape),
+                **self._explained(hidden, {"input_ids": input_ids, "sequence_ids": mask}),
+            }
 
         return specs, serve
 

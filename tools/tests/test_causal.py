@@ -67,7 +67,7 @@ def logits_of(task: causal.LanguageModel, ids: list[int]) -> np.ndarray:
     """The logits after each token, by the serving function."""
     _, serve = task.serving()
     row = tf.constant([ids], tf.int32)
-    return serve(row, tf.ones_like(row))["logits"][0].numpy()
+    return serve(row, tf.ones_like(row), row)["logits"][0].numpy()
 
 
 def gradients(task: causal.LanguageModel, features: dict, **rates) -> tuple[dict, list]:
