@@ -7,10 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from gorbit_export import bert, encoded, layers, ops, task
+from gorbit_export import bert, encoded, layers, ops, rotary, task
 from gorbit_export.causal_config import CausalConfig
 
 Tensor = tf.Tensor
@@ -70,34 +69,17 @@ class Dropout:
 
 
 class Map(layers.Dense):
-    """A linear map whose matrix may be stored either way round, with or without a bias."""
-
-    def __init__(  # noqa: D107
-        self,
-        inputs: int,
-        outputs: int,
-        stddev: float,
-        seed: int,
-        foreign: str,
-        bias: bool,
-        transpose: bool,
-    ) -> None:
-        layers.Layer.__init__(self)
-        names = layers.Foreign((f"{foreign}.weight",), transpose=transpose)
-        kernel = layers.initial([inputs, outputs], stddev, seed, names.names[0])
-        self._add("kernel", kernel, names, layers.Initializer("normal", stddev))
-        if bias:
-            self._add("bias", tf.zeros([outputs]), layers.Foreign((f"{foreign}.bias",)))
-        self._biased, self._called, self._scale = bias, foreign, 0.0
+    """layers.Dense with weights that are given, in the dtype of what it maps."""
 
     def weights(self) -> list[tf.Variable]:
         """The kernel, and the bias and the adapter if there are any, in the order of `apply`."""
-        return [self.kernel, *([self.bias] if self._biased else []), *(self.adapter or ())]
+        bias = [] if self.bias is None else [self.bias]
+        return [self.kernel, *bias, *(self.adapter or ())]
 
     def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Maps x [N, inputs] by the first of `weights`, which are taken from the list."""
         y = tf.matmul(x, weights.pop(0))
-        bias = weights.pop(0) if self._biased else None
+        bias = None if self.bias is None else weights.pop(0)
         if self._adapted:
             down, up = weights.pop(0), weights.pop(0)
             y += tf.matmul(tf.matmul(x, down), up) * tf.cast(self._scale, x.dtype)
@@ -149,13 +131,13 @@ class Layer(tf.Module):
         self._config = config
         h, i, std = config.hidden_size, config.intermediate_size, config.initializer_range
         q, kv = config.query_width, config.cache_width
-        rotary, biased = config.family.rotary, config.biased_attention
+        biased = config.biased_attention
 
-        if rotary:
+        if config.family.rotary:
             at, net = f"layers.{index}.self_attn", f"layers.{index}.mlp"
 
             def make(inputs: int, outputs: int, name: str, bias: bool = False) -> Map:
-                return Map(inputs, outputs, std, seed, name, bias, True)
+                return Map(inputs, outputs, std, seed, name, bias=bias)
 
             self.attention_norm = _norm(config, f"layers.{index}.input_layernorm")
             self.query = make(h, q, f"{at}.q_proj", biased)
@@ -171,11 +153,11 @@ class Layer(tf.Module):
         # What is added to the sum of the layers begins smaller (Radford et al. 2019).
         last = std / math.sqrt(2 * config.num_hidden_layers)
         self.attention_norm = _norm(config, f"h.{index}.ln_1")
-        self.query_key_value = Map(h, 3 * h, std, seed, f"{at}.c_attn", True, False)
-        self.output = Map(h, h, last, seed, f"{at}.c_proj", True, False)
+        self.query_key_value = Map(h, 3 * h, std, seed, f"{at}.c_attn", transpose=False)
+        self.output = Map(h, h, last, seed, f"{at}.c_proj", transpose=False)
         self.feed_forward_norm = _norm(config, f"h.{index}.ln_2")
-        self.intermediate = Map(h, i, std, seed, f"{net}.c_fc", True, False)
-        self.feed_forward = Map(i, h, last, seed, f"{net}.c_proj", True, False)
+        self.intermediate = Map(h, i, std, seed, f"{net}.c_fc", transpose=False)
+        self.feed_forward = Map(i, h, last, seed, f"{net}.c_proj", transpose=False)
 
     def maps(self) -> dict[str, Map]:
         """The maps by their names, in the order in which they are computed."""
@@ -198,8 +180,9 @@ class Layer(tf.Module):
         if not c.family.rotary:
             return tf.split(self.query_key_value.apply(x, weights), 3, 1)
         query, key, value = (part.apply(x, weights) for part in (self.query, self.key, self.value))
-        turned = [rotate(y, positions, c.head_size, c.rope_theta) for y in (query, key)]
-        return [*turned, value]
+        turns = rotary.tables(positions, c.head_size, c.rope_theta)
+        query = rotary.rotary(query, *turns, c.num_attention_heads)
+        return [query, rotary.rotary(key, *turns, c.key_value_heads), value]
 
     def rest(
         self,
@@ -225,25 +208,6 @@ class Layer(tf.Module):
         else:
             y = ops.activate(act, self.intermediate.apply(y, weights))
         return x + drop(2, ops.cast(self.feed_forward.apply(y, weights), tf.float32))
-
-
-def rotate(x: Tensor, positions: Tensor, width: int, theta: float) -> Tensor:
-    """Turns the two halves of each head by angles that grow with the position (Su et al. 2021).
-
-    Args:
-        x: [N, heads * width].
-        positions: int32 [N].
-        width: of a head.
-        theta: the base of the angles: element i turns by position / theta^(2 i / width).
-    """
-    steps = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-    turns = tf.constant((1 / np.float32(theta) ** steps).astype(np.float32))
-    angles = tf.cast(positions, tf.float32)[:, None, None] * turns
-    cos, sin = tf.cos(angles), tf.sin(angles)
-    halves = tf.reshape(ops.cast(x, tf.float32), [-1, x.shape[1] // width, 2, width // 2])
-    a, b = halves[:, :, 0], halves[:, :, 1]
-    turned = tf.stack([a * cos - b * sin, b * cos + a * sin], 2)
-    return ops.cast(tf.reshape(turned, [-1, x.shape[1]]), x.dtype)
 
 
 def attend(
@@ -308,15 +272,15 @@ class CausalLM(tf.Module):
             raise ValueError(f"the activation is {c.hidden_act!r}; expected one of {known}")
         self._config, self._recompute = c, build.recompute
         self._compute = task.PRECISIONS[build.precision]
-        rotary = c.family.rotary
+        llama = c.family.rotary
         self.words = layers.Embedding(
-            c.vocab_size, c.hidden_size, std, seed, "embed_tokens" if rotary else "wte"
+            c.vocab_size, c.hidden_size, std, seed, "embed_tokens" if llama else "wte"
         )
-        if not rotary:
+        if not llama:
             rows = c.max_position_embeddings
             self.positions = layers.Embedding(rows, c.hidden_size, std, seed, "wpe")
         self.layers = [Layer(c, i, seed) for i in range(c.num_hidden_layers)]
-        self.norm = _norm(c, "norm" if rotary else "ln_f")
+        self.norm = _norm(c, "norm" if llama else "ln_f")
         if not c.tied:
             self.head = layers.Embedding(c.vocab_size, c.hidden_size, std, seed, "lm_head")
         if build.lora:
@@ -396,13 +360,10 @@ class CausalLM(tf.Module):
                 dropout.random.site(1 + _SITES_PER_LAYER * i).counter,
             )
             if self._recompute == "layers":
-                x = self._recomputed_layer(x, rest, weights)
+                x = bert.recomputed(self._call_layer, x, rest, weights)
             else:
                 x = self._call_layer(x, *rest, weights)
         return self._normed(x)
-
-    # Keeps a layer's input only, and computes the layer again for its gradient.
-    _recomputed_layer = bert.Encoder._recomputed_layer
 
     def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
         x = self.words(ids)

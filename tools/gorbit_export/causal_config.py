@@ -7,7 +7,7 @@ import json
 import pathlib
 from typing import Any
 
-from gorbit_export.config import _is_number
+from gorbit_export.config import is_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,11 +224,11 @@ class CausalConfig:
                 raise ValueError(f"{field} is {getattr(self, field)!r}; expected true or false")
         for field in ("hidden_dropout", "embedding_dropout", "attention_dropout"):
             value = getattr(self, field)
-            if not _is_number(value) or not 0 <= value < 1:
+            if not is_number(value) or not 0 <= value < 1:
                 raise ValueError(f"{name(field, field)} is {value!r}; expected a number in [0, 1)")
         for field in ("norm_epsilon", "initializer_range", "rope_theta"):
             value = getattr(self, field)
-            if not _is_number(value) or value <= 0:
+            if not is_number(value) or value <= 0:
                 raise ValueError(f"{name(field, field)} is {value!r}; expected a positive number")
 
     @property
@@ -394,7 +394,7 @@ def _check_window(values: dict[str, Any]) -> None:
     if window is None or values.get("use_sliding_window") is False:
         return
     longest = values.get("max_position_embeddings")
-    if not _is_number(window) or not _is_number(longest) or window < longest:
+    if not is_number(window) or not is_number(longest) or window < longest:
         raise ValueError(
             f"sliding_window is {window!r}; expected null, or at least max_position_embeddings "
             f"({longest!r})"

@@ -163,16 +163,18 @@ class Dense(Layer):
         foreign: str,
         tensorflow: tuple[str, ...] = (),
         bias: bool = True,
+        transpose: bool = True,
     ) -> None:
         """Makes a random kernel and a bias of zeros; without `bias` it is None.
 
-        `tensorflow` holds names of the layer in TensorFlow's releases.
+        `tensorflow` holds names of the layer in TensorFlow's releases, and `transpose` says that
+        the others have the kernel the other way round.
         """
         super().__init__()
         weight = f"{foreign}.weight"
         kernel = initial([inputs, outputs], stddev, seed, weight)
         paths = tuple(f"{path}/kernel" for path in tensorflow)
-        names = Foreign((weight,), transpose=True, tensorflow=paths)
+        names = Foreign((weight,), transpose=transpose, tensorflow=paths)
         self._add("kernel", kernel, names, Initializer("normal", stddev))
         self.bias: tf.Variable | None = None
         if bias:
