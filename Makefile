@@ -8,16 +8,19 @@ SHELL := /bin/bash
 # The flavour of TensorFlow's library: cpu, gpu or tpu. Without one, the flavour
 # that is set up already, or cpu.
 TF ?=
+# The release of TensorFlow, 2.18 to 2.21. Without one, the release that is set up already, or 2.18.
+export RELEASE ?=
 # Where install puts the programs and the library, and a folder that stands in for / there.
 PREFIX ?= /usr/local
 DESTDIR ?=
 # How long fuzz runs each target.
 FUZZTIME ?= 10s
-# Options of the targets bench, check-gpu, check-*-passes and check-*-compile; --help lists them.
+# Options of the targets bench, check-gpu, check-*-passes, check-*-compile and check-tf; --help lists them.
 BENCH ?=
 CHECK ?=
 PASSES ?=
 COMPILE ?=
+RELEASES ?=
 # Disturbances of test-elsewhere, such as "avx2 one-lane"; without one, all.
 ELSEWHERE ?=
 
@@ -31,13 +34,13 @@ COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --ma
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .PHONY: help setup fetch build install uninstall dist demo test lint gotest race pytest test-elsewhere fuzz bench \
-  check-gpu check-gpu-passes check-gpu-compile check-tpu-passes check-tpu-compile clean distclean
+  check-gpu check-tf check-gpu-passes check-gpu-compile check-tpu-passes check-tpu-compile clean distclean
 
 help: ## List the targets
 	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Set up Python, TensorFlow and its library (TF=cpu|gpu|tpu)
+setup: ## Set up Python, TensorFlow and its library (TF=cpu|gpu|tpu RELEASE=2.18)
 	@tools/setup.sh $(TF)
 
 fetch: setup ## Fetch the demo's weights and reviews, which tests also use
@@ -102,6 +105,9 @@ check-gpu: ## Compare this machine's GPUs with its CPU, and measure gorbit and i
 	@$${PYTHON:-python3} bench/check_gpu.py --probe
 	@$(MAKE) --no-print-directory TF=gpu build
 	@$(PY) bench/check_gpu.py $(CHECK)
+
+check-tf: build fetch ## Run the programs with other releases of TensorFlow (RELEASES="--only 2.21")
+	@PYTHONPATH=tools:bench $(PY) -m check_tf.releases $(RELEASES)
 
 check-gpu-passes: build ## Show the graphs of GPUs to TensorFlow's own placer and optimizer (needs no GPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_gpu.passes $(PASSES)

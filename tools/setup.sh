@@ -6,7 +6,8 @@
 # Usage: tools/setup.sh [cpu|gpu|tpu]
 #   The flavour of the TensorFlow library; without one, the flavour that is set
 #   up already, or cpu.
-# Environment: PYTHON, the interpreter to make .venv with (3.9 to 3.12).
+# Environment: RELEASE, the release of TensorFlow, 2.18 to 2.21; without one, the
+# one that is set up already, or 2.18. PYTHON, the interpreter to make .venv with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,10 +15,21 @@ fail() { echo "setup: $*" >&2; exit 1; }
 
 flavour=${1:-$(cut -d' ' -f1 .tf/stamp 2>/dev/null || true)}
 flavour=${flavour:-cpu}
+release=${RELEASE:-$(cut -d' ' -f2 .tf/stamp 2>/dev/null || true)}
+# The Pythons that the release has wheels for, by their second number.
+case "${release:=2.18}" in
+2.18 | 2.19) oldest=9 newest=12 ;;
+2.20) oldest=9 newest=13 ;;
+2.21) oldest=10 newest=13 ;;
+*) echo "setup: RELEASE is $release; expected 2.18, 2.19, 2.20 or 2.21" >&2; exit 2 ;;
+esac
 case "$flavour" in
-cpu) wheel='tensorflow-cpu==2.18.*' ;;
-gpu) wheel='tensorflow[and-cuda]==2.18.*' ;;
-tpu) wheel='tensorflow-tpu==2.18.0' ;;
+cpu) wheel="tensorflow-cpu==$release.*" ;;
+gpu) wheel="tensorflow[and-cuda]==$release.*" ;;
+tpu)
+  wheel='tensorflow-tpu==2.18.0'
+  [ "$release" = 2.18 ] || { echo "setup: RELEASE is $release; expected 2.18, the newest that has a wheel for TPUs here" >&2; exit 2; }
+  ;;
 *) echo "setup: TF is $flavour; expected cpu, gpu or tpu" >&2; exit 2 ;;
 esac
 
@@ -34,19 +46,19 @@ if [ -z "$cc" ] || ! echo '#include <stdlib.h>' | $cc -x c -fsyntax-only - 2>/de
   fail "a C compiler that works is missing: install gcc or clang (Debian, Ubuntu: apt-get install gcc libc6-dev)"
 fi
 
-usable() { "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; }
+usable() { "$1" -c "import sys; sys.exit(not (3, $oldest) <= sys.version_info[:2] <= (3, $newest))" 2>/dev/null; }
 python=${PYTHON:-}
 if [ -z "$python" ]; then
-  for p in python3 python3.12 python3.11 python3.10 python3.9; do
+  for p in python3 python3.13 python3.12 python3.11 python3.10 python3.9; do
     if command -v "$p" >/dev/null && usable "$p"; then python=$p; break; fi
   done
-  [ -n "$python" ] || fail "no Python 3.9 to 3.12 found (TensorFlow 2.18 has no other): install one, or name it with PYTHON=..."
+  [ -n "$python" ] || fail "no Python 3.$oldest to 3.$newest found (TensorFlow $release has no other): install one, or name it with PYTHON=..."
 fi
-usable "$python" || fail "$python is not a Python 3.9 to 3.12: TensorFlow 2.18 has no other"
+usable "$python" || fail "$python is not a Python 3.$oldest to 3.$newest: TensorFlow $release has no other"
 
 # The stamp holds what the set-up depends on: after a change of the flavour, the
 # folder, the interpreter or the requirements, it is made again.
-want="$flavour $PWD $("$python" -V 2>&1) $cc $(cat tools/pyproject.toml tools/setup.sh tools/loader/* | cksum)"
+want="$flavour $release $PWD $("$python" -V 2>&1) $cc $(cat tools/pyproject.toml tools/setup.sh tools/loader/* | cksum)"
 have=$(cat .tf/stamp 2>/dev/null || true)
 if [ "$have" = "$want" ] && [ -x .venv/bin/python ] && ls .tf/lib/libtensorflow.* >/dev/null 2>&1; then
   exit 0
@@ -67,7 +79,7 @@ rm -rf .tf
 mkdir -p .tf/lib
 # The wheels of two flavours hold the same files, and an environment does not
 # work at another place.
-if [ "${have%% Python *}" != "$flavour $PWD" ] || ! usable .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+if [ "${have%% Python *}" != "$flavour $release $PWD" ] || ! usable .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   rm -rf .venv
   quietly "could not make a virtual environment: install Python's venv and pip (Debian, Ubuntu: apt-get install python3-venv)" \
     "$python" -m venv .venv
@@ -113,11 +125,11 @@ PY
 [ "$flavour" != tpu ] || tpu
 quietly "$failed" "${pip[@]}" "$wheel" --editable './tools[test]'
 # Without its dependencies: it asks for a flavour of TensorFlow beside the one that is here.
-quietly "pip could not install tf-keras: check the network, or the package index that pip uses" "${pip[@]}" --no-deps 'tf-keras==2.18.*'
+quietly "pip could not install tf-keras: check the network, or the package index that pip uses" "${pip[@]}" --no-deps "tf-keras==$release.*"
 # The exporter first: it keeps the wheel for TPUs from looking for chips.
 quietly "TensorFlow cannot be imported" env PYTHONDONTWRITEBYTECODE= .venv/bin/python -c 'import gorbit_export, tensorflow'
 
-[ -e "$tf/libtensorflow_cc.so.2" ] || fail "$tf holds no libtensorflow_cc.so.2: not a TensorFlow 2.18 wheel?"
+[ -e "$tf/libtensorflow_cc.so.2" ] || fail "$tf holds no libtensorflow_cc.so.2: not a wheel of TensorFlow?"
 if [ "$flavour" = gpu ]; then
   for file in cudnn/lib/libcudnn.so.9 cublas/lib/libcublas.so.12 cuda_runtime/lib/libcudart.so.12 cuda_nvcc/bin/ptxas; do
     [ -e "$tf/../nvidia/$file" ] || fail "pip installed TensorFlow without nvidia/$file, which it needs on a GPU: check that nothing keeps pip from installing nvidia-*-cu12"
@@ -133,7 +145,7 @@ functions() { nm -D --defined-only "$@" | awk '$2 == "T" && $3 ~ /^(TF|TFE|TSL)_
 loader() {
   [ "$(uname -m)" = x86_64 ] &&
     functions "$tf/libtensorflow_cc.so.2" "$tf/libtensorflow_framework.so.2" >.tf/functions &&
-    awk '{ print "\tentry " $1 ", " NR - 1 } END { print "\tcount " NR }' .tf/functions >.tf/entries &&
+    awk '{ print "\tentry " $1 ", " NR - 1 }' .tf/functions >.tf/entries &&
     cat tools/loader/entries.h .tf/entries >.tf/entries.S &&
     $cc -c -o .tf/entries.o .tf/entries.S &&
     $cc -c -O2 -fPIC -o .tf/load.o tools/loader/load.c &&

@@ -16,7 +16,8 @@ from harness import venvs
 from check_tpu import server
 
 TOOLS = pathlib.Path(__file__).resolve().parents[1]
-CACHE = TOOLS.parent / ".cache"
+ROOT = TOOLS.parent
+CACHE = ROOT / ".cache"
 WORK = CACHE / "check-tpu"
 REQUIREMENTS = pathlib.Path(__file__).parent / "requirements"
 LENGTH = 128

@@ -1,17 +1,25 @@
-"""The release of TensorFlow that exports are made with."""
+"""The releases of TensorFlow that exports are made with."""
 
 from __future__ import annotations
 
 TENSORFLOW = "2.18"
-"""The release whose graphs gorbit's library runs."""
+"""The release that gorbit is built and tested with."""
+NEWEST = "2.21"
+"""The newest release that gorbit was run with (make check-tf)."""
 
 
 def check() -> None:
-    """Raises ImportError unless the release that gorbit runs can be imported."""
-    wanted = f"pip install 'tensorflow-cpu=={TENSORFLOW}.*'"
+    """Raises ImportError unless a release that gorbit runs can be imported."""
+    wanted = f"run pip install 'tensorflow-cpu=={TENSORFLOW}.*'"
     try:
         import tensorflow as tf
     except ImportError as err:
-        raise ImportError(f"cannot import TensorFlow ({err}); run {wanted}") from err
-    if not tf.__version__.startswith(TENSORFLOW + "."):
-        raise ImportError(f"TensorFlow is {tf.__version__}; expected {TENSORFLOW}; run {wanted}")
+        raise ImportError(f"cannot import TensorFlow ({err}); {wanted}") from err
+    found = tf.__version__
+    if not _number(TENSORFLOW) <= _number(found) <= _number(NEWEST):
+        raise ImportError(f"TensorFlow is {found}; expected {TENSORFLOW} to {NEWEST}; {wanted}")
+
+
+def _number(release: str) -> tuple[int, ...]:
+    """Returns the first two numbers of a release."""
+    return tuple(int(part) for part in release.split(".")[:2])

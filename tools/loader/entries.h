@@ -1,8 +1,8 @@
 /* Entries of TensorFlow's C functions, for x86-64.
  *
- * An entry jumps to the address in its slot of gorbit_tensorflow_functions. Until the library is loaded,
- * that is the address of the instructions behind the entry: they load it and go on to the function, with
- * the registers that have arguments as they were. The symbols are hidden, so that the library, whose
+ * An entry jumps to the address in its slot of gorbit_tensorflow_functions. Until its first call,
+ * that is the address of the instructions behind the entry: they load the library, look the function up
+ * and go on to it, with the registers that have arguments as they were. The symbols are hidden, so that the library, whose
  * functions have the same names, does not find these. */
 	.text
 	.type load, @function
@@ -64,16 +64,6 @@ load: /* on the stack: the function's index, the caller's address */
 	.popsection
 	.pushsection .data.rel.ro, "aw"
 	.quad 1b
-	.popsection
-	.endm
-
-	.macro count n
-	.pushsection .rodata
-	.balign 8
-	.globl gorbit_tensorflow_count
-	.hidden gorbit_tensorflow_count
-gorbit_tensorflow_count:
-	.quad \n
 	.popsection
 	.endm
 

@@ -15,7 +15,6 @@
 
 extern const char *const gorbit_tensorflow_names[];
 extern void *gorbit_tensorflow_functions[];
-extern const unsigned long gorbit_tensorflow_count;
 
 static void fail(const char *what) {
 	fprintf(stderr, "%s: TensorFlow's library cannot be loaded: %s; install the program with its library, or run make setup in the checkout\n",
@@ -26,23 +25,21 @@ static void fail(const char *what) {
 static void load(void) {
 	/* Global, as a library that the program is linked with: libraries that TensorFlow loads later need
 	 * its names. */
-	void *library = dlopen("libtensorflow_cc.so.2", RTLD_LAZY | RTLD_GLOBAL);
-	if (library == NULL) {
+	if (dlopen("libtensorflow_cc.so.2", RTLD_LAZY | RTLD_GLOBAL) == NULL) {
 		fail(dlerror());
-	}
-	/* Of all libraries, as a linker does: a function of a library in LD_PRELOAD comes first. */
-	for (unsigned long i = 0; i < gorbit_tensorflow_count; i++) {
-		void *f = dlsym(RTLD_DEFAULT, gorbit_tensorflow_names[i]);
-		if (f == NULL) {
-			fail(dlerror());
-		}
-		__atomic_store_n(&gorbit_tensorflow_functions[i], f, __ATOMIC_RELEASE);
 	}
 }
 
-/* Loads the library, once, and returns function i. The entries call it. */
+/* Loads the library, once, and returns function i. The entries call it, each until its slot has the
+ * function. A function that a release lacks is missed when it is called, and not before. */
 __attribute__((visibility("hidden"))) void *gorbit_tensorflow_load(unsigned long i) {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, load);
-	return gorbit_tensorflow_functions[i];
+	/* Of all libraries, as a linker does: a function of a library in LD_PRELOAD comes first. */
+	void *f = dlsym(RTLD_DEFAULT, gorbit_tensorflow_names[i]);
+	if (f == NULL) {
+		fail(dlerror());
+	}
+	__atomic_store_n(&gorbit_tensorflow_functions[i], f, __ATOMIC_RELEASE);
+	return f;
 }

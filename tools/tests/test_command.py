@@ -240,8 +240,8 @@ sys.exit(main(["bert-classifier", "--config", "tiny", "--out", sys.argv[1]]))
         ),
         (
             "m = sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
-            "m.__version__ = '2.20.0'",
-            "gorbit_export: TensorFlow is 2.20.0; expected 2.18; "
+            "m.__version__ = '2.22.0'",
+            "gorbit_export: TensorFlow is 2.22.0; expected 2.18 to 2.21; "
             "run pip install 'tensorflow-cpu==2.18.*'\n",
         ),
     ],

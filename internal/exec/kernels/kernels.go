@@ -9,6 +9,7 @@ package kernels
 // void gorbit_threads(int n, int update);
 // void gorbit_register(TF_Status* status);
 // const char* gorbit_instructions(void);
+// bool gorbit_available(int op);
 // const char* gorbit_op(int op, int kind, int i);
 import "C"
 
@@ -78,7 +79,8 @@ func Use(instructions string) error {
 // Instructions returns the instruction set of the kernels. They must be registered.
 func Instructions() string { return C.GoString(C.gorbit_instructions()) }
 
-// Ops returns the operations that can replace functions of an export.
+// Ops returns the operations that can replace functions of an export; those of updates only
+// in releases of TensorFlow whose C API lets a kernel reach a variable.
 func Ops() []build.Op {
 	var ops []build.Op
 	for i := 0; ; i++ {
@@ -87,7 +89,7 @@ func Ops() []build.Op {
 			return ops
 		}
 		op := build.Op{Name: C.GoString(name), Inputs: args(i, 1), Outputs: args(i, 2)}
-		if op.Name == Squares {
+		if op.Name == Squares || !bool(C.gorbit_available(C.int(i))) {
 			continue
 		}
 		op.Implements = "gorbit." + snake(strings.TrimPrefix(op.Name, "Gorbit"))

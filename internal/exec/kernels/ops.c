@@ -1,10 +1,13 @@
 // The TensorFlow operations.
 
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels.h"
+#include "tensorflow/c/c_api.h"
 #include "tensorflow/c/kernels.h"
 #include "tensorflow/c/kernels_experimental.h"
 
@@ -385,10 +388,24 @@ static void copy(TF_OpKernelContext* unused, TF_Tensor* from, TF_Tensor* to) {
   TF_DeleteTensor(to);
 }
 
+typedef void (*Variable)(TF_OpKernelContext*, int, bool, bool, bool,
+                         void (*)(TF_OpKernelContext*, TF_Tensor*, TF_Tensor*), TF_Tensor**,
+                         TF_Status*);
+
+// find_variable returns TF_GetInputTensorFromVariable, or NULL in releases of TensorFlow that lack it.
+static Variable find_variable(void) {
+  Variable f;
+  TF_Version();  // loads the library
+  *(void**)&f = dlsym(RTLD_DEFAULT, "TF_GetInputTensorFromVariable");
+  return f;
+}
+
+static Variable variable_of;  // set when the operations are registered
+
 static float* state(Call* c, int i, int64_t n) {
   TF_Tensor* t = NULL;
   if (!ok(c)) return NULL;
-  TF_GetInputTensorFromVariable(c->context, i, false, false, false, copy, &t, c->status);
+  variable_of(c->context, i, false, false, false, copy, &t, c->status);
   if (!ok(c) || hold(c, t) == NULL) return NULL;
   if (TF_TensorType(t) != TF_FLOAT || elements(t) != n) {
     fail(c, TF_INVALID_ARGUMENT, "a variable and its gradient have different types or sizes");
@@ -508,7 +525,7 @@ static const struct {
   const char* name;
   void (*compute)(void*, TF_OpKernelContext*);
   void (*infer)(TF_ShapeInferenceContext*, TF_Status*);
-  bool stateful;
+  bool stateful;  // takes variables
   const char *in[14], *out[7];
 } kOps[] = {
     {"GorbitGelu", gelu, same, false, {"x: float"}, {"y: float"}},
@@ -557,9 +574,15 @@ static void* nothing_to_make(TF_OpKernelConstruction* unused) {
 
 static void nothing_to_delete(void* unused) { (void)unused; }
 
+// gorbit_available tells whether this release of TensorFlow can run an operation: not every one has
+// the function that gives a kernel its variables.
+bool gorbit_available(int op) { return !kOps[op].stateful || find_variable() != NULL; }
+
 // gorbit_register registers the operations and their CPU kernels with TensorFlow.
 void gorbit_register(TF_Status* status) {
+  variable_of = find_variable();
   for (size_t i = 0; i < sizeof kOps / sizeof *kOps; i++) {
+    if (!gorbit_available(i)) continue;
     TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder(kOps[i].name);
     for (int k = 0; kOps[i].in[k] != NULL; k++) {
       if (strstr(kOps[i].in[k], "N * ")) TF_OpDefinitionBuilderAddAttr(op, "N: int >= 1");

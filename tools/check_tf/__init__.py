@@ -1,0 +1,1 @@
+"""Runs gorbit with other releases of TensorFlow than the one it is built and tested with."""
