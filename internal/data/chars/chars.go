@@ -16,13 +16,12 @@ import (
 )
 
 // Class is a set of classes, as bits.
-type Class uint16
+type Class uint32
 
 // The classes of code points.
 const (
-	Letter      Class = 1 << iota // \p{L} of the library's regular expressions
-	Number                        // \p{N} of them
-	Space                         // white space
+	Number      Class = 1 << iota // \p{N} of the library's regular expressions
+	Space                         // white space, and \s of them
 	Word                          // \w of Rust's regular expressions
 	Numeric                       // what Digits separates
 	Punctuation                   // what BertPreTokenizer and Punctuation separate
@@ -31,11 +30,21 @@ const (
 	Removed                       // what BertNormalizer removes when it cleans a text
 	Nonspacing                    // what BertNormalizer removes as accents
 	Combining                     // has a canonical combining class
+	Upper                         // \p{Lu} of the library's regular expressions
+	LowerCase                     // \p{Ll}
+	Title                         // \p{Lt}
+	Modifier                      // \p{Lm}
+	OtherLetter                   // \p{Lo}
+	AnyMark                       // \p{M}
+	AnyPunct                      // \p{P}
+	Symbol                        // \p{S}
 	Ideograph                     // what BertNormalizer puts spaces around
+	Letter                        // \p{L}
 )
 
 // sets has the runs of each class, the first and the last code point of each.
-var sets = [...][]rune{letters, numbers, spaces, wordPoints, numeric, punctuation, marks, decomposed, removed, nonspacing, combining, ideographs}
+var sets = [...][]rune{numbers, spaces, wordPoints, numeric, punctuation, marks, decomposed, removed, nonspacing, combining,
+	uppers, lowers, titles, modifiers, otherLetters, allMarks, allPunctuation, symbols, ideographs}
 
 // DottedI is the only code point whose lower case is two code points: i and a combining dot.
 const (
@@ -58,6 +67,11 @@ var classes = sync.OnceValue(func() *table {
 			for r := lo; r <= hi; r++ {
 				all[r] |= 1 << i
 			}
+		}
+	}
+	for r, c := range all {
+		if c&(Upper|LowerCase|Title|Modifier|OtherLetter) != 0 {
+			all[r] |= Letter
 		}
 	}
 	t := &table{}
@@ -84,7 +98,7 @@ func Of(r rune) Class {
 // Is reports whether a code point is of a class.
 func Is(r rune, c Class) bool { return Of(r)&c != 0 }
 
-// Runs returns the code points of one class in order: the first and the last of each run.
+// Runs returns the code points of one class other than Letter in order: the first and the last of each run.
 func Runs(c Class) iter.Seq2[rune, rune] {
 	return func(yield func(lo, hi rune) bool) {
 		for i, runs := range sets {

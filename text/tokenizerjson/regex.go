@@ -1,0 +1,458 @@
+package tokenizerjson
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gorbit-ml/gorbit/internal/data/chars"
+)
+
+// A regular expression of the library is read here, and not by package regexp, because those of models look
+// ahead, have possessive repetitions, and mean the classes of the library's release of Unicode. What
+// models do not use is refused.
+
+// regex is alternatives, the first that matches counts.
+type regex [][]item
+
+// item is a part of an alternative: a set of characters or a group, and how often it occurs.
+type item struct {
+	set        *set
+	group      regex
+	ahead      ahead // the group is looked for, and not part of the match
+	min, max   int
+	possessive bool // what was taken is not given back
+}
+
+// ahead says whether a group must be next, or must not.
+type ahead int
+
+const (
+	noAhead ahead = iota
+	mustFollow
+	mustNotFollow
+)
+
+// set is a set of characters: those of any member, or all others.
+type set struct {
+	ascii   [utf8.RuneSelf]bool
+	members []member
+	not     bool
+}
+
+// member is a range of characters, those of a class or outside of one, or a set.
+type member struct {
+	lo, hi rune
+	class  chars.Class
+	not    bool
+	set    *set
+}
+
+func (m *member) has(r rune) bool {
+	switch {
+	case m.set != nil:
+		return m.set.slow(r)
+	case m.class != 0:
+		return chars.Is(r, m.class) != m.not
+	}
+	return m.lo <= r && r <= m.hi
+}
+
+func (s *set) slow(r rune) bool {
+	for i := range s.members {
+		if s.members[i].has(r) {
+			return !s.not
+		}
+	}
+	return s.not
+}
+
+// at returns the length of the character at byte i if the set has it, and 0 otherwise.
+func (s *set) at(text string, i int) int {
+	if i == len(text) {
+		return 0
+	}
+	if c := text[i]; c < utf8.RuneSelf {
+		if s.ascii[c] {
+			return 1
+		}
+		return 0
+	}
+	r, size := utf8.DecodeRuneInString(text[i:])
+	if s.slow(r) {
+		return size
+	}
+	return 0
+}
+
+func newSet(not bool, members ...member) *set {
+	s := &set{members: members, not: not}
+	for c := range s.ascii {
+		s.ascii[c] = s.slow(rune(c))
+	}
+	return s
+}
+
+// rest is what follows a group.
+type rest struct {
+	items []item
+	next  *rest
+}
+
+// scan is a scanner.
+func (r regex) scan(text string, i int) int {
+	if end := r.match(text, i, nil); end > i {
+		return end
+	}
+	return i
+}
+
+// match returns the end of the match at byte i, or -1.
+func (r regex) match(text string, i int, then *rest) int {
+	for _, items := range r {
+		if end := match(items, text, i, then); end >= 0 {
+			return end
+		}
+	}
+	return -1
+}
+
+func match(items []item, text string, i int, then *rest) int {
+	for {
+		if len(items) == 0 {
+			if then == nil {
+				return i
+			}
+			items, then = then.items, then.next
+			continue
+		}
+		it := &items[0]
+		items = items[1:]
+		switch {
+		case it.ahead != noAhead:
+			if (it.group.match(text, i, nil) >= 0) != (it.ahead == mustFollow) {
+				return -1
+			}
+		case it.group != nil:
+			if end := it.group.match(text, i, &rest{items, then}); end >= 0 || it.min > 0 {
+				return end
+			}
+		default:
+			least, n := i, 0 // where the repetition may end at the earliest
+			for ; n < it.max; n++ {
+				size := it.set.at(text, i)
+				if size == 0 {
+					break
+				}
+				if i += size; n < it.min {
+					least = i
+				}
+			}
+			if n < it.min {
+				return -1
+			}
+			if it.possessive || len(items) == 0 && then == nil {
+				continue
+			}
+			for ; i > least; i -= lastSize(text[:i]) {
+				if end := match(items, text, i, then); end >= 0 {
+					return end
+				}
+			}
+		}
+	}
+}
+
+func lastSize(s string) int {
+	_, size := utf8.DecodeLastRuneInString(s)
+	return size
+}
+
+// newRegex reads a regular expression.
+func newRegex(pattern string) (regex, error) {
+	p := &regexParser{rest: pattern}
+	r, err := p.alternatives()
+	if err == nil && p.rest != "" {
+		err = fmt.Errorf("a ) too many")
+	}
+	if err == nil && r.least() == 0 {
+		err = fmt.Errorf("matches of nothing at all")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the regular expression %q has %w; expected what docs/reference/tokenizers.md lists", pattern, err)
+	}
+	return r, nil
+}
+
+// least returns the length of the shortest match.
+func (r regex) least() int {
+	least := math.MaxInt
+	for _, items := range r {
+		n := 0
+		for _, it := range items {
+			switch {
+			case it.ahead != noAhead || it.min == 0:
+			case it.group != nil:
+				n += it.group.least()
+			default:
+				n += it.min
+			}
+		}
+		least = min(least, n)
+	}
+	return least
+}
+
+// regexParser reads a regular expression.
+type regexParser struct {
+	rest string
+	fold bool // the case of letters does not matter
+	deep int  // groups and sets that are open
+}
+
+const (
+	maxDeep    = 20 // groups and sets that may be open
+	maxChoices = 8  // of an alternative; the time to match may be multiplied by each
+)
+
+// next takes a text if it is next.
+func (p *regexParser) next(s string) bool {
+	after, ok := strings.CutPrefix(p.rest, s)
+	if ok {
+		p.rest = after
+	}
+	return ok
+}
+
+func (p *regexParser) char() rune {
+	r, size := utf8.DecodeRuneInString(p.rest)
+	p.rest = p.rest[size:]
+	return r
+}
+
+func (p *regexParser) alternatives() (regex, error) {
+	if p.deep++; p.deep > maxDeep {
+		return nil, fmt.Errorf("more than %d groups in each other", maxDeep)
+	}
+	defer func() { p.deep-- }()
+	var r regex
+	for {
+		var items []item
+		var last byte
+		choices := 0
+		for p.rest != "" && p.rest[0] != '|' && p.rest[0] != ')' {
+			first := p.rest[0]
+			it, err := p.item()
+			if err != nil {
+				return nil, err
+			}
+			if p.fold && (it.max > 1 || slices.Contains(together, strings.ToLower(string([]byte{last, first})))) {
+				return nil, fmt.Errorf("letters without case that may be one character")
+			}
+			if it.min < it.max && !it.possessive {
+				choices++
+			}
+			items, last = append(items, it), first
+		}
+		if choices > maxChoices {
+			return nil, fmt.Errorf("more than %d repetitions one after the other", maxChoices)
+		}
+		r = append(r, items)
+		if !p.next("|") {
+			return r, nil
+		}
+	}
+}
+
+// together are the letters that are equal to a single character without case: ß, ﬀ, ﬁ, ﬂ and ﬆ.
+var together = []string{"ss", "ff", "fi", "fl", "st"}
+
+// item reads a set or a group, and how often it occurs.
+func (p *regexParser) item() (it item, err error) {
+	it.min, it.max = 1, 1
+	fold := p.fold
+	switch {
+	case p.next("(?="):
+		it.ahead = mustFollow
+	case p.next("(?!"):
+		it.ahead = mustNotFollow
+	case p.next("(?i:"):
+		p.fold = true
+	case p.next("(?:"):
+	case p.next("(?"):
+		return it, fmt.Errorf("%q", "(?"+p.rest[:min(1, len(p.rest))])
+	case p.next("("):
+	default:
+		if it.set, err = p.set(); err == nil {
+			err = p.often(&it)
+		}
+		return it, err
+	}
+	if it.group, err = p.alternatives(); err != nil {
+		return it, err
+	}
+	p.fold = fold
+	if !p.next(")") {
+		return it, fmt.Errorf("a ( too many")
+	}
+	if err = p.often(&it); err == nil && (it.max > 1 || it.possessive || it.min == 0 && it.ahead != noAhead) {
+		err = fmt.Errorf("a group that is repeated")
+	}
+	return it, err
+}
+
+// often reads how often an item occurs.
+func (p *regexParser) often(it *item) error {
+	switch {
+	case p.next("?"):
+		it.min = 0
+	case p.next("*"):
+		it.min, it.max = 0, math.MaxInt
+	case p.next("+"):
+		it.max = math.MaxInt
+	case p.next("{"):
+		inside, after, _ := strings.Cut(p.rest, "}")
+		low, high, two := strings.Cut(inside, ",")
+		least, err := strconv.ParseUint(low, 10, 16)
+		most := least
+		if err == nil && two {
+			if most = math.MaxInt; high != "" {
+				most, err = strconv.ParseUint(high, 10, 16)
+			}
+		}
+		if err != nil || most < least || most == 0 {
+			return fmt.Errorf("%q", "{"+inside)
+		}
+		it.min, it.max, p.rest = int(least), int(most), after
+		if p.rest != "" && strings.ContainsRune("?*+{", rune(p.rest[0])) {
+			return fmt.Errorf("%q", "}"+p.rest[:1])
+		}
+		return nil
+	default:
+		return nil
+	}
+	it.possessive = p.next("+")
+	if p.rest != "" && strings.ContainsRune("?*+{", rune(p.rest[0])) {
+		return fmt.Errorf("a repetition of a repetition")
+	}
+	return nil
+}
+
+// set reads a set, or a character that stands for itself.
+func (p *regexParser) set() (*set, error) {
+	if p.next("[") {
+		return p.brackets()
+	}
+	if strings.ContainsRune(".^$?*+{}]", rune(p.rest[0])) {
+		return nil, fmt.Errorf("%q", p.rest[:1])
+	}
+	m, err := p.member()
+	if err != nil {
+		return nil, err
+	}
+	all, err := p.folded(m)
+	return newSet(false, all...), err
+}
+
+// folded returns what a member stands for: in both cases, where case does not matter.
+func (p *regexParser) folded(m member) ([]member, error) {
+	if !p.fold {
+		return []member{m}, nil
+	}
+	if m.class != 0 || m.set != nil || m.lo != m.hi || m.lo >= utf8.RuneSelf {
+		return nil, fmt.Errorf("more than ASCII letters without case")
+	}
+	r := m.lo | 0x20
+	if r < 'a' || 'z' < r {
+		return []member{m}, nil
+	}
+	all := []member{{lo: r, hi: r}, {lo: r &^ 0x20, hi: r &^ 0x20}}
+	if other := map[rune]rune{'s': 'ſ', 'k': '\u212a'}[r]; other != 0 {
+		all = append(all, member{lo: other, hi: other})
+	}
+	return all, nil
+}
+
+// brackets reads a set after its bracket.
+func (p *regexParser) brackets() (*set, error) {
+	if p.deep++; p.deep > maxDeep {
+		return nil, fmt.Errorf("more than %d sets in each other", maxDeep)
+	}
+	defer func() { p.deep-- }()
+	not := p.next("^")
+	if not && p.fold {
+		return nil, fmt.Errorf("a set that is excluded without case")
+	}
+	var all []member
+	for !p.next("]") {
+		switch {
+		case p.rest == "" || strings.HasPrefix(p.rest, "&&") || strings.HasPrefix(p.rest, "[:") || p.rest[0] == '-':
+			return nil, fmt.Errorf("a set that is not closed, or one with &&, [:, - or ] at a place where they are not known")
+		case p.next("["):
+			inner, err := p.brackets()
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, member{set: inner})
+			continue
+		}
+		m, err := p.member()
+		if err != nil {
+			return nil, err
+		}
+		if strings.HasPrefix(p.rest, "-") && !strings.HasPrefix(p.rest, "-]") {
+			p.rest = p.rest[1:]
+			end, err := p.member()
+			if err != nil || m.class != 0 || end.class != 0 || end.lo < m.lo {
+				return nil, fmt.Errorf("a range that is not one of characters in order")
+			}
+			m.hi = end.lo
+		}
+		some, err := p.folded(m)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+		if p.next("-]") {
+			return newSet(not, append(all, member{lo: '-', hi: '-'})...), nil
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("a set of nothing")
+	}
+	return newSet(not, all...), nil
+}
+
+// classNames are the classes by their names in \p{}.
+var classNames = map[string]chars.Class{"L": chars.Letter, "Lu": chars.Upper, "Ll": chars.LowerCase, "Lt": chars.Title,
+	"Lm": chars.Modifier, "Lo": chars.OtherLetter, "M": chars.AnyMark, "N": chars.Number, "P": chars.AnyPunct, "S": chars.Symbol}
+
+// member reads a character or a class.
+func (p *regexParser) member() (member, error) {
+	r := p.char()
+	if r != '\\' {
+		return member{lo: r, hi: r}, nil
+	}
+	r = p.char()
+	switch {
+	case r == 's' || r == 'S':
+		return member{class: chars.Space, not: r == 'S'}, nil
+	case r == 'p' || r == 'P':
+		name, after, ok := strings.Cut(p.rest, "}")
+		class := classNames[strings.TrimPrefix(name, "{")]
+		if !ok || class == 0 || name[0] != '{' {
+			return member{}, fmt.Errorf("%q", `\`+string(r)+name)
+		}
+		p.rest = after
+		return member{class: class, not: r == 'P'}, nil
+	case '!' <= r && r <= '/' || ':' <= r && r <= '@' || '[' <= r && r <= '`' || '{' <= r && r <= '~':
+		return member{lo: r, hi: r}, nil
+	}
+	if c := map[rune]rune{'r': '\r', 'n': '\n', 't': '\t'}[r]; c != 0 {
+		return member{lo: c, hi: c}, nil
+	}
+	return member{}, fmt.Errorf("%q", `\`+string(r))
+}
