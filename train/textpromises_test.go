@@ -16,10 +16,10 @@ import (
 )
 
 // textTasks exports a small BERT for each task of texts but classification and answers to questions, which
-// other tests have.
+// other tests have, and a small Llama.
 const textTasks = `
 import sys
-from gorbit_export import bert, config, encoded, export, mlm, multilabel, optimizers, regression, tokens
+from gorbit_export import bert, causal, causal_config, config, encoded, export, mlm, multilabel, optimizers, regression, tokens
 
 build = encoded.Build(config.BertConfig(8, 1, 2, 12, vocab_size=30, max_position_embeddings=32))
 for made in (
@@ -27,6 +27,8 @@ for made in (
     regression.Regression(build),
     multilabel.MultiLabel(build, 4),
     mlm.MaskedLM(build, mlm.Special(mask=4, all=(0, 1, 2, 3, 4))),
+    causal.LanguageModel(causal.Build(causal_config.CausalConfig(
+        "llama", 8, 1, 4, 12, vocab_size=30, max_position_embeddings=32, num_key_value_heads=2, tied=False))),
 ):
     export.write(made, optimizers.AdamW(), f"{sys.argv[1]}/{made.name}")
 `
@@ -61,7 +63,7 @@ func textExample(task string, r *rand.Rand) []tfrecord.Feature {
 // not been, and a damaged record is named.
 func TestTextTasksKeepPromises(t *testing.T) {
 	long(t)
-	for _, task := range []string{"tokens", "regression", "multilabel", "mlm"} {
+	for _, task := range []string{"tokens", "regression", "multilabel", "mlm", "lm"} {
 		t.Run(task, func(t *testing.T) {
 			p, dir := params.Defaults(), t.TempDir()
 			p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, textTasks), task), t.TempDir()
@@ -72,14 +74,16 @@ func TestTextTasksKeepPromises(t *testing.T) {
 			p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Checkpoint.Interval = 8, 8, 2, 4, 2
 			p.Data.RowLength, p.Optimizer.LearningRate, p.Runtime.Lanes = 16, 1e-2, 1
 			p.Optimizer.Hyperparameters = map[string]float64{"hidden_dropout": 0, "attention_dropout": 0}
-			if task == "mlm" {
+			switch task {
+			case "mlm":
 				p.Train.BatchWarmup = "0:2,2:4,4:8"
-			} else {
+			case "lm":
+			default:
 				p.Optimizer.Hyperparameters["classifier_dropout"] = 0
 			}
 			whole, again := filepath.Join(dir, "whole"), filepath.Join(dir, "again")
 			steps := mustTrain(t, p, whole)
-			perToken := task == "tokens" || task == "mlm" // the others have what classification has
+			perToken := task == "tokens" || task == "mlm" || task == "lm" // the others have what classification has
 			if perToken {
 				stopAt(t, p, again, 3)
 				mustTrain(t, p, again)

@@ -63,6 +63,22 @@ def test_exports_what_the_options_say(only_contract, small, tmp_path, capsys):
     assert [p.name for p in out.parent.iterdir()] == ["graph"], "the export left other files"
 
 
+def test_exports_a_causal_language_model(only_contract, tmp_path, capsys):
+    values = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 8}
+    (tmp_path / "config.json").write_text(json.dumps({**values, "vocab_size": 30}))
+    args = ["causal", "--config", str(tmp_path / "config.json"), "--out", str(tmp_path / "lm")]
+    assert command.main([*args, "--vocab-size", "20", "--precision", "bf16"]) == 0
+    written = contract(tmp_path / "lm")
+    assert (written["task"], written["precision"]) == ("lm", "bf16")
+    assert (written["model"]["architecture"], written["generation"]["vocab_size"]) == ("gpt2", 20)
+    assert command.main([*args, "--overwrite", "--lora-rank", "2"]) == 0
+    adapted = {v["name"].split("/")[-2] for v in contract(tmp_path / "lm")["variables"]}
+    assert adapted == {"query_key_value"}
+    capsys.readouterr()
+    assert command.main([*args, "--overwrite", "--lora-rank", "2", "--lora-targets", "query"]) == 2
+    assert "LoRA target is 'query'; expected some of query_key_value" in capsys.readouterr().err
+
+
 def test_overwrites_exports_only(small, small_export, only_contract, tmp_path, capsys):
     out = tmp_path / "graph"
     shutil.copytree(small_export, out)
