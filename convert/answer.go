@@ -17,7 +17,7 @@ type answer struct {
 	form   form
 	labels []int32 // numbers of labels
 	value  float32
-	starts []byte // 1 for each id that begins a word
+	starts []byte // 1 for each id that begins a word, or that is to be learned
 }
 
 // form is how a record says its answer.
@@ -28,6 +28,7 @@ const (
 	labelled        // by label_ids
 	valued          // by label
 	started         // by word_starts
+	weighted        // by token_weights
 )
 
 // keep returns the answer with its labels in the chunk's memory.

@@ -75,7 +75,8 @@ func newBlocks(c *conversion) (*blocks, error) {
 	b.least = 1
 	switch {
 	case c.cfg.task().kind == LanguageModel:
-		b.around(c)
+		b.before, b.after = c.around()
+		b.least = 2 // one that follows another
 	case c.cfg.Blocks == GroupDocuments:
 		b.before, b.after = []int32{b.cls}, []int32{b.sep}
 	case c.cfg.Blocks == KeepDocuments:
@@ -92,30 +93,29 @@ func newBlocks(c *conversion) (*blocks, error) {
 	return b, nil
 }
 
-// around sets the tokens before and after a document of LanguageModel, and says what they are. A block
-// must have a token that follows another.
-func (b *blocks) around(c *conversion) {
-	single := b.tokenizer.Template().Single
+// around returns the tokens before and after a document of LanguageModel, and says what they are.
+func (c *conversion) around() (before, after []int32) {
+	single, end := c.tokenizer.Template().Single, c.tokenizer.Roles().Sep
 	for _, s := range single.Before {
-		b.before = append(b.before, s.ID)
+		before = append(before, s.ID)
 	}
 	for _, s := range single.After {
-		b.after = append(b.after, s.ID)
+		after = append(after, s.ID)
 	}
-	if len(b.after) == 0 && b.sep >= 0 {
-		b.after = []int32{b.sep}
+	if len(after) == 0 && end >= 0 {
+		after = []int32{end}
 	}
-	b.least = 2
 	names := func(ids []int32) (out []string) {
 		for _, id := range ids {
-			out = append(out, b.tokenizer.Vocab().Token(id))
+			out = append(out, c.tokenizer.Vocab().Token(id))
 		}
 		return out
 	}
-	c.log.Info("documents", "begin with", names(b.before), "end with", names(b.after))
-	if len(b.after) == 0 {
+	c.log.Info("documents", "begin with", names(before), "end with", names(after))
+	if len(after) == 0 {
 		c.log.Warn("the tokenizer has no token that ends a text, so the model does not learn where texts end", "tokenizer", c.vocab.Path)
 	}
+	return before, after
 }
 
 func (b *blocks) column() string {

@@ -5,10 +5,12 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/text/tokenizerjson"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // Blocks of a causal language model are those of group_texts, which run_clm.py has as well, of what the
@@ -92,6 +94,73 @@ func TestCausalDocuments(t *testing.T) {
 		}
 		if want := map[string]bool{"gpt2.json": false, "llama3.json": true}[name]; want != (len(tokenizer.Template().Single.Before) > 0) {
 			t.Errorf("%s: texts begin with a token: %t", name, !want)
+		}
+	}
+}
+
+// Of a text and what follows it, the second part and the end are to be learned.
+func TestPrompts(t *testing.T) {
+	rows := []string{`{"q":"the girl","a":" is fast"}`, `{"q":"it","a":" is late, so late that she runs"}`}
+	dir := write(t, map[string]string{"x.jsonl": joined(rows)})
+	path := filepath.Join("..", "text", "tokenizerjson", "testdata", "llama3.json")
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokenizer, err := tokenizerjson.Parse(content, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const length = 14
+	cfg := in(dir, Config{Task: "lm", MaxLength: length, TextColumn: "q", PairColumn: "a", Inputs: []Input{{Train, "x.jsonl"}}})
+	cfg.Vocab = path
+	var wantIDs [][]int32
+	var wantWeights [][]float32
+	truncated := int64(0)
+	for _, texts := range [][2]string{{"the girl", " is fast"}, {"it", " is late, so late that she runs"}} {
+		ids := tokenizer.AppendIDs([]int32{tokenizer.Template().Single.Before[0].ID}, texts[0])
+		prompt := len(ids)
+		ids = append(tokenizer.AppendIDs(ids, texts[1]), tokenizer.Roles().Sep)
+		if len(ids) > length {
+			ids, truncated = ids[:length], truncated+1
+		}
+		weights := make([]float32, len(ids))
+		for i := prompt; i < len(ids); i++ {
+			weights[i] = 1
+		}
+		wantIDs, wantWeights = append(wantIDs, ids), append(wantWeights, weights)
+	}
+	m := mustRun(t, cfg)
+	if got := idsOf(t, cfg, Train); !reflect.DeepEqual(got, wantIDs) {
+		t.Errorf("got %v, expected %v", got, wantIDs)
+	}
+	var weights [][]float32
+	eachRecord(t, cfg, Train, func(data []byte) {
+		features, err := tfrecord.ParseExample(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range features {
+			if f.Name == TokenWeights {
+				weights = append(weights, f.Floats)
+			}
+		}
+	})
+	if !reflect.DeepEqual(weights, wantWeights) {
+		t.Errorf("weights %v, expected %v", weights, wantWeights)
+	}
+	if truncated != 1 || m.Splits[Train].Truncated != truncated || m.Pairs() || m.Columns != (Columns{Text: "q", Pair: "a"}) {
+		t.Errorf("%d truncated, expected %d, of %+v", m.Splits[Train].Truncated, truncated, m.Columns)
+	}
+	for want, row := range map[string]string{
+		`column "a" has no text`:                 `{"q":"it","a":""}`,
+		`column "q" has no text`:                 `{"q":"","a":"it"}`,
+		"which leaves no place for column \"a\"": `{"q":"the girl is late, so late that she runs","a":"it"}`,
+	} {
+		put(t, filepath.Join(dir, "x.jsonl"), row+"\n")
+		cfg.Overwrite = true
+		if _, err := Run(t.Context(), cfg, quiet); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, expected %s", err, want)
 		}
 	}
 }

@@ -82,8 +82,12 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("labels are given; task %s has none", QuestionAnswering)
 	case c.TextColumn == "" && kind != Tokens && !kind.texts() && kind != QuestionAnswering:
 		fail("no text column is given; expected the name of a column (--text-column)")
-	case kind.texts() && (c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0):
+	case kind.texts() && (c.PairColumn != "" && kind != LanguageModel || c.LabelColumn != "" || len(c.Labels) > 0):
 		fail("task %s has texts without labels; leave out the pair column, the label column and labels", c.Task)
+	case kind == LanguageModel && c.PairColumn != "" && c.TextColumn == "":
+		fail("a pair column is given and no text column; expected the column of the texts that it follows (--text-column)")
+	case kind == LanguageModel && c.PairColumn != "" && (c.Documents != EachText || c.Blocks != JoinDocuments):
+		fail("a pair column is given, of which each row is an example; leave out the kind of documents and blocks")
 	case kind.texts() && c.TextColumn != "" && c.Format == PlainLines:
 		fail("format %s has no columns; leave out the text column", PlainLines)
 	case kind.texts() && c.TextColumn == "" && c.Format != Auto && c.Format != PlainLines:

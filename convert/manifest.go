@@ -168,8 +168,9 @@ type Source struct {
 // has none.
 func (m *Manifest) HasVocab() bool { return m.Vocab != (Vocab{}) }
 
-// Pairs reports whether the examples are pairs of texts.
-func (m *Manifest) Pairs() bool { return m.Columns.Pair != "" }
+// Pairs reports whether the examples are pairs of texts. A text and what follows it, of LanguageModel, are
+// one text.
+func (m *Manifest) Pairs() bool { return m.Columns.Pair != "" && m.Kind() != LanguageModel }
 
 // Kind returns what the examples of the dataset ask for.
 func (m *Manifest) Kind() Kind {

@@ -28,14 +28,17 @@ const (
 func (r *recorder) example(number int64, ids []int32, second int, a answer) []byte {
 	// An id takes at most four bytes, because a vocabulary has at most 1 << 24 ids, and a negative
 	// label ten.
-	if most := 5*len(ids) + 10*len(a.labels) + len(a.starts) + 256; len(r.buf) < most {
+	if most := 5*len(ids) + 10*len(a.labels) + 4*len(a.starts) + 256; len(r.buf) < most {
 		r.buf = make([]byte, 2*most)
 	}
 	r.at = len(r.buf)
 
 	// The features in the order of their names, the last first.
-	if a.form == started {
+	switch a.form {
+	case started:
 		r.starts(a.starts)
+	case weighted:
+		r.weights(a.starts)
 	}
 	r.segments(len(ids), second)
 	r.answer(a)
@@ -116,6 +119,16 @@ func (r *recorder) starts(starts []byte) {
 	r.at -= len(starts)
 	copy(r.buf[r.at:], starts)
 	r.feature("\n\x0b"+WordStarts, end)
+}
+
+// weights writes 1 for each id that is to be learned, and else 0.
+func (r *recorder) weights(learned []byte) {
+	end := r.at
+	for i := len(learned) - 1; i >= 0; i-- {
+		r.at -= 4
+		binary.LittleEndian.PutUint32(r.buf[r.at:], math.Float32bits(float32(learned[i])))
+	}
+	r.list("\n\x0d"+TokenWeights, end, tagSecond)
 }
 
 // feature turns the integers written up to end into a feature. Its key is a tagFirst, the

@@ -26,8 +26,11 @@ const (
 	SegmentIDs = "segment_ids" // one per id: 1 for the second text and its [SEP], else 0
 	LabelIDs   = "label_ids"   // numbers of labels, see Kind; absent if the row has none
 	Label      = "label"       // one float, for Regression; absent if the row has none
-	WordStarts = "word_starts" // one per id: 1 if it begins a word, else 0; only for MaskedLM
-	ExampleID  = "example_id"  // one number: the row's number in its file, from 0
+	// TokenWeights are floats, one per id: 1 for what follows a text, and 0 for the text, which is not to
+	// be learned; only for LanguageModel with a pair column.
+	TokenWeights = "token_weights"
+	WordStarts   = "word_starts" // one per id: 1 if it begins a word, else 0; only for MaskedLM
+	ExampleID    = "example_id"  // one number: the row's number in its file, from 0
 
 	// Of QuestionAnswering: the first and last token of the answer, 0 where there is none in the record;
 	// the number of the question in the file of the split's questions; and the characters of the
@@ -135,6 +138,8 @@ func newMaker(ctx context.Context, c *conversion, guess bool) (maker, error) {
 		return newSchemaRows(ctx, c)
 	case kind == Tokens:
 		return newTagged(ctx, c)
+	case kind == LanguageModel && c.cfg.PairColumn != "":
+		return newPrompts(c), nil
 	case kind.texts():
 		return newBlocks(c)
 	case kind == QuestionAnswering:

@@ -126,7 +126,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringVar(&v.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
 	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
-	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair")
+	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair; task lm: of what follows the text, which alone is learned")
 	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
 	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: `CHARACTERS` that separate labels (default: a comma); in JSON they may be an array")
 	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")

@@ -235,10 +235,10 @@ func (x *extra) add(v *tfrecord.Value, list *tfrecord.List, tokens int, mask []i
 		switch {
 		case reason != "":
 			return reason
-		case x.spec.Role == dataset.Weight:
-			return columns.CheckWeights(v)
 		case x.perToken() && length != tokens:
 			return reasonLength(length, tokens, "token ids")
+		case x.spec.Role == dataset.Weight:
+			return columns.CheckWeights(v)
 		}
 		return ""
 	}

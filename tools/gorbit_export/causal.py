@@ -568,7 +568,8 @@ def token_losses(
 class LanguageModel(task.Task):
     """Cross entropy of each token but a sequence's first, given those before it.
 
-    The loss is the mean over tokens, not over examples. A token weighs what its example weighs.
+    The loss is the mean over tokens, not over examples. A token weighs what its example weighs,
+    times its own weight, which is 1 where records do not say it.
     """
 
     name = "lm"
@@ -591,6 +592,7 @@ class LanguageModel(task.Task):
                 below=c.max_position_embeddings,
             ),
             task.Feature("example_ids", tf.int32, rows, role="id", make="example_ids"),
+            task.Feature("token_weights", tf.float32, rows, role="weight"),
             task.Feature("example_weights", tf.float32, ("examples",)),
         ]
         self.hyperparameters = [
@@ -726,7 +728,10 @@ class LanguageModel(task.Task):
     ) -> dict[str, Tensor]:
         hidden = self._hidden(features, dropout)
         labels, follows = next_tokens(features["input_ids"], features["sequence_ids"])
-        weights = tf.where(follows, encoded.token_weights(features), 0.0)
+        # The weight of a token is that of the place before it, where its loss is.
+        own = tf.pad(features["token_weights"][:, 1:], [[0, 0], [0, 1]])
+        weights = encoded.token_weights(features) * tf.reshape(own, [-1])
+        weights = tf.where(follows, weights, 0.0)
         loss, right = token_losses(hidden, self.model.table(), labels, weights, smoothing)
         return {
             "loss_sum": loss,

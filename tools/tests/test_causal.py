@@ -59,6 +59,7 @@ def batch(texts: list[list[int]], rows: list[list[int]]) -> dict[str, tf.Tensor]
             numbers[row][packed["sequence_ids"][row] == place] = i
     names = ("input_ids", "sequence_ids", "position_ids")
     features = {name: packed[name] for name in names} | {"example_ids": numbers}
+    features["token_weights"] = np.ones_like(numbers, np.float32)
     features["example_weights"] = 0.5 + np.arange(len(texts), dtype=np.float32)
     return {name: tf.constant(value) for name, value in features.items()}
 
@@ -94,6 +95,22 @@ def test_the_loss_is_that_of_each_next_token(config, monkeypatch):
     np.testing.assert_allclose(sums["weight_sum"], weight)
     np.testing.assert_allclose(sums["accuracy_sum"], right)
     np.testing.assert_allclose(task.results(sums)["perplexity"], np.exp(loss / weight), rtol=1e-5)
+
+
+def test_tokens_without_weight_are_seen_and_not_learned(config):
+    task, texts = made(config), examples(3, seed=4)
+    features = batch(texts, [[0, 1], [2]])
+    learned = np.random.default_rng(6).integers(0, 3, features["input_ids"].shape)
+    sums = task.evaluate_sums(features | {"token_weights": tf.constant(learned, tf.float32)})
+    loss, weight = 0.0, 0.0
+    for i, ids in enumerate(texts):
+        shares = tf.nn.log_softmax(logits_of(task, ids)).numpy()
+        own = learned[features["example_ids"] == i]
+        for at, following in enumerate(ids[1:]):
+            loss -= (0.5 + i) * own[at + 1] * shares[at, following]
+            weight += (0.5 + i) * own[at + 1]
+    np.testing.assert_allclose(sums["loss_sum"], loss, rtol=1e-5)
+    np.testing.assert_allclose(sums["weight_sum"], weight, rtol=1e-6)
 
 
 def test_label_smoothing_spreads_a_share_over_all_tokens(config):
