@@ -9,6 +9,8 @@ code points of all planes, bytes that are not UTF-8, and a few words of a millio
 makes others; fetch.py gets files of real models.
 """
 
+# ruff: noqa: E501, RUF001
+
 from __future__ import annotations
 
 import argparse

