@@ -12,6 +12,7 @@ import (
 // added finds added tokens in a text.
 type added struct {
 	first  [256]bool // bytes that one begins with
+	only   string    // the one byte that all begin with, or ""
 	tokens []AddedToken
 	byText map[string]int // in tokens
 	// sizes are the lengths of tokens, the longest first.
@@ -34,13 +35,21 @@ func newAdded(tokens []AddedToken, texts []string) *added {
 			a.sizes = append(a.sizes, len(s))
 		}
 	}
+	for c, ok := range a.first {
+		if ok {
+			a.only += string([]byte{byte(c)})
+		}
+	}
+	if len(a.only) > 1 {
+		a.only = ""
+	}
 	slices.SortFunc(a.sizes, func(x, y int) int { return cmp.Compare(y, x) })
 	return a
 }
 
 // in reports whether a text may have a token.
 func (a *added) in(s string) bool {
-	if a == nil {
+	if a == nil || a.only != "" && strings.IndexByte(s, a.only[0]) < 0 {
 		return false
 	}
 	for i := range len(s) {

@@ -63,26 +63,27 @@ var scanners = map[string]scanner{
 
 const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-// patternOf returns what finds the matches of a pattern of a file.
-func patternOf(raw json.RawMessage) (finder, error) {
+// patternOf returns what finds the matches of a pattern of a file, and the same as a scanner if all of a text
+// matches.
+func patternOf(raw json.RawMessage) (f finder, whole scanner, err error) {
 	var in struct{ String, Regex *string }
 	if err := json.Unmarshal(raw, &in); err != nil {
-		return nil, fmt.Errorf("pattern: %w", err)
+		return nil, nil, fmt.Errorf("pattern: %w", err)
 	}
 	switch {
 	case in.String != nil && *in.String != "":
-		return literal(*in.String), nil
+		return literal(*in.String), nil, nil
 	case in.Regex == nil:
-		return nil, fmt.Errorf("pattern %s is not known; expected a String that is not empty, or a Regex", raw)
+		return nil, nil, fmt.Errorf("pattern %s is not known; expected a String that is not empty, or a Regex", raw)
 	}
 	if scan := scanners[*in.Regex]; scan != nil {
-		return find(scan), nil
+		return find(scan), scan, nil
 	}
 	r, err := newRegex(*in.Regex)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return find(r.scan), nil
+	return find(r.scan), nil, nil
 }
 
 // kinds has the class of each ASCII character, and wide for the bytes of others.
@@ -116,6 +117,11 @@ func kindAt(s string, i int) (chars.Class, int) {
 
 // run returns the end of the characters from byte i on that are of a class, at most some.
 func run(s string, i int, c chars.Class, most int) int {
+	if most == many {
+		for i < len(s) && kinds[s[i]] == c {
+			i++
+		}
+	}
 	for ; i < len(s) && most > 0; most-- {
 		k, size := kindAt(s, i)
 		if k != c {

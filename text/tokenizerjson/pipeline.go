@@ -24,8 +24,8 @@ type pipeline struct {
 	normalizer normalizer
 	plain      *plain // what the normalizer leaves as it is, nil if that is not known
 	split      preTokenizers
-	meta1      *metaspace // the only pre-tokenizer, or nil
-	exact      bool       // spans are needed to know where a text begins
+	direct     direct // gives the words of split faster where spans are not asked for, or nil
+	exact      bool   // spans are needed to know where a text begins
 	model      text.Model
 	trims      []bool
 	decoder    decoder
@@ -74,12 +74,12 @@ func (p *pipeline) setSplit(f *File) error {
 	if err := p.split.read(f.PreTokenizer); err != nil {
 		return err
 	}
-	p.meta1 = p.split.alone()
+	p.direct = p.split.direct()
 	return nil
 }
 
-// words divides a text into words and added tokens. Without track, texts are not divided by a Metaspace
-// that is the only pre-tokenizer: its each does that.
+// words divides a text into words and added tokens. Without track, texts are not divided into words if there
+// is a direct way: its each does that.
 func (p *pipeline) words(w *worker, s string, track bool) []chunk {
 	if s == "" {
 		return nil
@@ -112,7 +112,7 @@ func (p *pipeline) words(w *worker, s string, track bool) []chunk {
 		return p.normalized.split(dst, c)
 	})
 	for _, one := range p.split {
-		if track || p.meta1 == nil {
+		if track || p.direct == nil {
 			step(one.split)
 		}
 	}
@@ -132,8 +132,8 @@ func (p *pipeline) AppendFirst(dst []int32, s string, most int) (ids []int32, mo
 		switch {
 		case c.id >= 0:
 			dst = append(dst, c.id)
-		case p.meta1 != nil:
-			p.meta1.each(w, c.s, func(word string) { dst = w.splitter.AppendIDs(dst, word) })
+		case p.direct != nil:
+			p.direct.each(w, c.s, func(word string) { dst = w.splitter.AppendIDs(dst, word) })
 		default:
 			dst = w.splitter.AppendIDs(dst, c.s)
 		}
@@ -284,6 +284,7 @@ func (f *File) Tokenizer() (*text.Tokenizer, error) {
 	}
 	if m, ok := p.model.(*bpe.Model); ok && m.Bytes() {
 		bytes.bytes = true
+		p.direct = p.split.direct()
 	}
 	if p.decoder, err = decoderOf(f.Decoder); err != nil {
 		return nil, err

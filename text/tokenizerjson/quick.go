@@ -76,21 +76,57 @@ func (p *plain) leave(s string) bool {
 	return !p.ends || s == "" || s[0] != ' ' && last != ' '
 }
 
-// alone returns the pre-tokenizer, if it is a Metaspace and nothing else, that puts its character before
-// every text.
-func (p preTokenizers) alone() *metaspace {
-	if len(p) != 1 {
-		return nil
-	}
-	m, ok := p[0].(*metaspace)
-	if !ok || !m.splits || m.scheme != "always" {
-		return nil
-	}
-	return m
+// direct divides texts into words without keeping track of where these come from.
+type direct interface {
+	// each calls do for the words of a text, which are valid until do returns. They are those that the
+	// pre-tokenizers make.
+	each(w *worker, s string, do func(word string))
 }
 
-// each calls do for the words of a text, which are valid until do returns. They are those of split, which
-// keeps track of where they come from.
+// direct returns what gives the words of the pre-tokenizers faster, or nil if they are others: a Metaspace
+// that puts its character before every text, or a ByteLevel whose words are bytes, with an expression that
+// all of a text matches.
+func (p preTokenizers) direct() direct {
+	if len(p) == 0 || len(p) > 2 {
+		return nil
+	}
+	if m, ok := p[0].(*metaspace); ok && len(p) == 1 && m.splits && m.scheme == "always" {
+		return m
+	}
+	b, ok := p[len(p)-1].(*byteLevel)
+	switch {
+	case !ok || !b.bytes:
+	case len(p) == 1 && b.Regex:
+		return &scanned{gpt2, b.Prefix}
+	case len(p) == 2 && !b.Regex && !b.Prefix:
+		if d, ok := p[0].(delimiter); ok && d.whole != nil && d.how == isolated {
+			return &scanned{d.whole, false}
+		}
+		if d, ok := p[0].(inverted); ok && d.whole != nil && d.how == removing {
+			return &scanned{d.whole, false}
+		}
+	}
+	return nil
+}
+
+// scanned divides texts by an expression that all of a text matches.
+type scanned struct {
+	scan   scanner
+	prefix bool // a space is put before the text, if there is none
+}
+
+func (d *scanned) each(w *worker, s string, do func(word string)) {
+	if d.prefix && s != "" && s[0] != ' ' {
+		w.buf = append(append(w.buf[:0], ' '), s...)
+		s = unsafe.String(unsafe.SliceData(w.buf), len(w.buf))
+	}
+	for i := 0; i < len(s); {
+		end := d.scan(s, i)
+		do(s[i:end])
+		i = end
+	}
+}
+
 func (m *metaspace) each(w *worker, s string, do func(word string)) {
 	mark := m.replacement
 	if s == "" {

@@ -13,13 +13,14 @@ func (f *File) Words() (func(text string, each func(word string)), error) {
 	if n := len(p.split); n > 0 {
 		if b, ok := p.split[n-1].(*byteLevel); ok {
 			b.bytes = true
+			p.direct = p.split.direct()
 		}
 	}
 	w := &worker{}
 	return func(text string, each func(word string)) {
 		for _, c := range p.words(w, text, false) {
-			if p.meta1 != nil {
-				p.meta1.each(w, c.s, each)
+			if p.direct != nil {
+				p.direct.each(w, c.s, each)
 			} else {
 				each(c.s)
 			}
