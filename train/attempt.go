@@ -223,7 +223,11 @@ func (a *attempt) begin(ctx context.Context) error {
 		case err == nil && report != nil:
 			err = loop.ReportInit(report, filepath.Join(a.folder, runfolder.Init), a.env.Out)
 		case err == nil && a.Export.Contract.Model.Weights != nil:
-			fmt.Fprintln(a.env.Out, "the encoder begins with random weights, as no others are given (init); --init WEIGHTS begins with those of a release")
+			what := "encoder"
+			if a.Export.Contract.Task == task.LanguageModel {
+				what = "model"
+			}
+			fmt.Fprintln(a.env.Out, "the "+what+" begins with random weights, as no others are given (init); --init WEIGHTS begins with those of a release")
 		}
 		if err != nil {
 			return err

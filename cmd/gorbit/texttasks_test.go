@@ -77,6 +77,11 @@ for task, labels in {"regression": [], "multilabel": ["film", "plot"], "tokens":
     code = main(["bert", "--task", task, "--config", str(out / "config.json"), "--data", str(data), "--out", str(out / task)])
     if code:
         sys.exit(code)
+llama = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "intermediate_size": 64, "vocab_size": 14, "max_position_embeddings": 32}
+(out / "llama.json").write_text(json.dumps(llama))
+if code := main(["causal", "--config", str(out / "llama.json"), "--data", str(out / "data-mlm"), "--out", str(out / "lm")]):
+    sys.exit(code)
 if code := main(["bert", "--task", "regression", "--lora-rank", "4", "--lora-targets", "query,value,intermediate",
                  "--config", str(out / "config.json"), "--out", str(out / "regression-lora")]):
     sys.exit(code)
