@@ -97,7 +97,12 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 		}
 		c.EOSTokenIDs = append(c.EOSTokenIDs, id)
 	}
-	if end := tokenizer.Roles().Sep; len(g.end) == 0 && end >= 0 {
+	after, end := tokenizer.Template().Single.After, tokenizer.Roles().Sep
+	switch {
+	case len(g.end) > 0:
+	case len(after) > 0: // as texts end in the data of a run
+		c.EOSTokenIDs = []int32{after[0].ID}
+	case end >= 0:
 		c.EOSTokenIDs = []int32{end}
 	}
 	if len(c.EOSTokenIDs) == 0 {
