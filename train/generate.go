@@ -36,20 +36,30 @@ func (r *Run) Limits(sequences, tokens int) (generate.Limits, error) {
 // promptTokens limits the tokens of a call that computes prompts.
 const promptTokens = 4096
 
-// Generate continues texts with the checkpoint that Load restored, and calls each with the answers, in
-// order. It logs how much memory the caches take, before it makes them.
-func (r *Run) Generate(ctx context.Context, g predict.Generation, in predict.Source, each func(predict.Answer) error) error {
+// Generator returns what computes next tokens with the checkpoint that Load restored. It logs how much memory
+// the caches take, before it makes them. There is one generation at a time.
+func (r *Run) Generator(ctx context.Context, l generate.Limits) (generate.Model, error) {
 	m, ok := r.on.Strategy.(strategy.Generator)
 	if !ok {
-		return fault.Usagef("texts are not continued on a TPU; leave out --tpu")
+		return nil, fault.Usagef("texts are not continued on a TPU; leave out --tpu")
 	}
-	slots := g.Limits.Slots + 1
-	r.env.Log.Info("caches of generation", "tokens", g.Limits.Slots, "memory", words.Bytes(int64(slots)*r.Export.Contract.Generation.SlotBytes()), "sequences", g.Limits.Rows)
+	slots := l.Slots + 1
+	r.env.Log.Info("caches of generation", "tokens", l.Slots, "memory", words.Bytes(int64(slots)*r.Export.Contract.Generation.SlotBytes()), "sequences", l.Rows)
 	if err := m.MakeCaches(ctx, slots); err != nil {
-		return lostInRead(err)
+		return nil, lostInRead(err)
+	}
+	return nextTokens{m}, nil
+}
+
+// Generate continues texts with the checkpoint that Load restored, and calls each with the answers, in
+// order.
+func (r *Run) Generate(ctx context.Context, g predict.Generation, in predict.Source, each func(predict.Answer) error) error {
+	m, err := r.Generator(ctx, g.Limits)
+	if err != nil {
+		return err
 	}
 	g.Skip = r.Skip
-	return g.Each(ctx, nextTokens{m}, in, each)
+	return g.Each(ctx, m, in, each)
 }
 
 // nextTokens implements generate.Model.

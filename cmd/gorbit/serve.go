@@ -29,6 +29,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -36,12 +37,13 @@ import (
 
 // serveFlags holds the flags of gorbit serve.
 type serveFlags struct {
-	run       runFlags // what is read of every run; its folder is that of an argument
-	listen    string
-	cert, key string
-	tokens    string
-	config    serve.Config
-	stop      serve.Listen
+	run                    runFlags // what is read of every run; its folder is that of an argument
+	listen                 string
+	cert, key              string
+	tokens                 string
+	config                 serve.Config
+	stop                   serve.Listen
+	sequences, cacheTokens int
 }
 
 func newServe(g *globals) *cobra.Command {
@@ -57,6 +59,7 @@ gives another.
   POST /v1/models/NAME:answer    answers as gorbit predict gives them
   POST /v1/models/NAME:predict   TensorFlow Serving's form; also :classify and
                                  :regress
+  POST /v1/completions           OpenAI's form, of runs of task lm, whole or as a stream
   GET  /v1/models                the models
   GET  /v1/models/NAME           its state; with /metadata, its signature
   GET  /healthz, /readyz, /metrics
@@ -97,6 +100,8 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.IntVar(&c.BatchTokens, "batch-tokens", c.BatchTokens, "most tokens of a batch of texts")
 	f.IntVar(&c.BatchExamples, "batch-examples", c.BatchExamples, "most examples of a batch")
 	f.DurationVar(&c.BatchDelay, "batch-delay", c.BatchDelay, "how long an example waits for others to fill its batch although the devices are free")
+	f.IntVar(&s.sequences, "sequences", defaultSequences, "task lm: most texts that are continued together")
+	f.IntVar(&s.cacheTokens, "cache-tokens", 0, "task lm: tokens that the model's caches hold (default: those of all --sequences, up to a GiB)")
 	f.IntVar(&c.QueueExamples, "queue", c.QueueExamples, "most examples that wait for a model; requests beyond them get the status 503")
 	f.Int64Var(&c.MaxBodyBytes, "max-body", c.MaxBodyBytes, "most bytes of a request")
 	f.Int64Var(&c.MaxBodiesBytes, "max-bodies", 0, fmt.Sprintf("most bytes of all requests in progress; requests beyond them get the status 503 (default: %d times --max-body)", serve.Bodies))
@@ -108,7 +113,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&s.stop.StopTimeout, "stop-timeout", 30*time.Second, "how long requests in progress may take when the server stops")
 	help.Group(f, "The models", "checkpoint", "set")
 	help.Group(f, "Who may ask", "listen", "token-file", "tls-cert", "tls-key")
-	help.Group(f, "Batches", "batch-tokens", "batch-examples", "batch-delay")
+	help.Group(f, "Batches", "batch-tokens", "batch-examples", "batch-delay", "sequences", "cache-tokens")
 	help.Group(f, "Limits", "max-body", "max-bodies", "max-examples", "max-connections", "queue", "timeout", "refuse-long")
 	help.Group(f, "The end", "stop-delay", "stop-timeout")
 }
@@ -246,12 +251,25 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 		return serve.Model{}, nil, err
 	}
 	m, err := runModel(run, name, step)
+	if err == nil && run.Generates() {
+		m.Generates, err = s.generates(ctx, run, m.Texts.Tokenizer)
+	}
 	if err != nil {
 		run.Close()
 		return serve.Model{}, nil, err
 	}
 	env.Log.Info("serving", "model", name, "run", folder, "step", step, "lanes", m.Lanes)
 	return m, func() { closeQuietly(run, env.Log) }, nil
+}
+
+// generates returns what continues texts with a run.
+func (s *serveFlags) generates(ctx context.Context, run *train.Run, t *text.Tokenizer) (*serve.Generates, error) {
+	l, err := run.Limits(s.sequences, s.cacheTokens)
+	if err != nil {
+		return nil, err
+	}
+	m, err := run.Generator(ctx, l)
+	return &serve.Generates{Model: m, Limits: l, Tokenizer: t, EOSTokenIDs: endTokens(t)}, err
 }
 
 // isModel reports whether a folder has a served model.

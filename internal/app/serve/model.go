@@ -30,6 +30,8 @@ type Model struct {
 
 	Texts    *Texts
 	Features *Features
+	// Generates is set in addition to Texts if the model continues texts.
+	Generates *Generates
 }
 
 // Texts answer texts and pairs of texts.

@@ -114,8 +114,9 @@ type Server struct {
 // served is a model and what makes its batches.
 type served struct {
 	Model
-	batcher *batcher
-	warn    sync.Once
+	batcher   *batcher
+	generator *generator // nil unless it continues texts
+	warn      sync.Once
 }
 
 // New returns a server of models, which is ready. Call Close at the end.
@@ -143,6 +144,13 @@ func New(models []Model, c Config) (*Server, error) {
 	for _, m := range s.models {
 		m.batcher = newBatcher(s.batches(&m.Model))
 		s.metrics.add(m)
+		if m.Generates == nil {
+			continue
+		}
+		var err error
+		if m.generator, err = newGenerator(m.Generates, c.QueueExamples); err != nil {
+			return nil, fmt.Errorf("model %s: %w", m.Name, err)
+		}
 	}
 	s.routes()
 	s.ready.Store(true)
@@ -199,6 +207,9 @@ func (s *Server) Close() {
 	s.Drain()
 	for _, m := range s.models {
 		m.batcher.close()
+		if m.generator != nil {
+			m.generator.close()
+		}
 	}
 }
 
@@ -214,6 +225,7 @@ func (s *Server) routes() {
 	})
 	s.mux.Handle("GET /metrics", s.guarded(s.metrics.handler().ServeHTTP))
 	s.mux.Handle("GET /v1/models", s.guarded(s.list))
+	s.mux.Handle("POST /v1/completions", s.guarded(s.complete))
 	for _, path := range []string{"/v1/models/{model}", "/v1/models/{model}/versions/{version}"} {
 		s.mux.Handle("POST "+path, s.guarded(s.post))
 		s.mux.Handle("GET "+path, s.guarded(s.status))

@@ -1,0 +1,424 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// completion is the body of POST /v1/completions, as OpenAI's API has it. The fields after Seed are those
+// of transformers.
+type completion struct {
+	Model       string          `json:"model"`
+	Prompt      json.RawMessage `json:"prompt"`
+	MaxTokens   *int            `json:"max_tokens"`
+	Temperature *float64        `json:"temperature"`
+	TopP        *float64        `json:"top_p"`
+	N           *int            `json:"n"`
+	Stream      bool            `json:"stream"`
+	Stop        json.RawMessage `json:"stop"`
+	Seed        *uint64         `json:"seed"`
+	User        string          `json:"user"` // of no meaning here
+
+	TopK              *int     `json:"top_k"`
+	MinP              *float64 `json:"min_p"`
+	RepetitionPenalty *float64 `json:"repetition_penalty"`
+	NoRepeatNgramSize *int     `json:"no_repeat_ngram_size"`
+	MinTokens         *int     `json:"min_tokens"`
+	NumBeams          *int     `json:"num_beams"`
+	LengthPenalty     *float64 `json:"length_penalty"`
+}
+
+// defaultMaxTokens is the most new tokens of a completion that does not say it, as in OpenAI's API.
+const defaultMaxTokens = 16
+
+// choice is a completion of a prompt.
+type choice struct {
+	Text         string  `json:"text"`
+	Index        int     `json:"index"`
+	Logprobs     any     `json:"logprobs"` // null
+	FinishReason *string `json:"finish_reason"`
+}
+
+// completed is the body of a response, or an event of one that is streamed.
+type completed struct {
+	ID      string         `json:"id"`
+	Object  string         `json:"object"`
+	Created int64          `json:"created"`
+	Model   string         `json:"model"`
+	Choices []choice       `json:"choices"`
+	Usage   map[string]int `json:"usage,omitempty"`
+}
+
+// complete answers POST /v1/completions.
+func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	held := int64(0)
+	defer func() { s.bodies.give(held) }()
+	data, err := s.body(w, r, &held)
+	var c *completing
+	if err == nil {
+		c, err = s.parseCompletion(data)
+	}
+	if err != nil {
+		unread := errors.Is(err, errBusy) || errors.As(err, new(*http.MaxBytesError))
+		if unread {
+			w.Header().Set("Connection", "close")
+		}
+		s.failed(w, &served{}, err)
+		if unread {
+			discard(w, r)
+		}
+		return
+	}
+	code := http.StatusOK
+	if c.stream {
+		err = s.streamed(w, r, c)
+	} else {
+		err = s.whole(w, r, c)
+	}
+	if err != nil {
+		code = s.failed(w, c.model, err)
+	}
+	s.metrics.answered(c.model.Name, "completions", code, time.Since(start))
+}
+
+// completing is a request for completions.
+type completing struct {
+	model    *served
+	stream   bool
+	stops    []string
+	n        int // of each prompt
+	requests []generate.Request
+	answer   completed
+}
+
+// parseCompletion checks a body. A field that is not known is refused: it would change the answer.
+func (s *Server) parseCompletion(data []byte) (*completing, error) {
+	var in completion
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&in); err != nil {
+		return nil, badf("the body is not what is expected: %v; see the documentation of gorbit serve for its fields", err)
+	}
+	m, err := s.generating(in.Model)
+	if err != nil {
+		return nil, err
+	}
+	config, err := in.config(m.Generates)
+	if err != nil {
+		return nil, err
+	}
+	prompts, err := in.prompts(m.Generates, s.MaxExamples)
+	if err != nil {
+		return nil, err
+	}
+	var id [16]byte
+	rand.Read(id[:])
+	if in.Seed == nil {
+		config.Seed = binary.LittleEndian.Uint64(id[:])
+	}
+	c := &completing{model: m, stream: in.Stream, stops: config.StopStrings, n: config.NumReturnSequences}
+	c.answer = completed{ID: "cmpl-" + hex.EncodeToString(id[:]), Object: "text_completion", Created: time.Now().Unix(), Model: m.Name}
+	for i, p := range prompts {
+		own := config
+		if in.MaxTokens == nil {
+			own.MaxNewTokens = max(1, min(defaultMaxTokens, m.Generates.Limits.MaxLength-len(p)))
+		}
+		c.requests = append(c.requests, generate.Request{Prompt: p, Config: own, Number: uint64(i), Text: m.decode})
+	}
+	return c, nil
+}
+
+// generating returns the model that a request names.
+func (s *Server) generating(name string) (*served, error) {
+	var all []string
+	for _, n := range s.names() {
+		if s.models[n].Generates != nil {
+			all = append(all, n)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return nil, &statusError{http.StatusNotFound, "no model that is served continues texts; expected a run of a causal language model"}
+	case name == "" && len(all) == 1:
+		name = all[0]
+	case !slices.Contains(all, name):
+		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("model %q is not served for completions; expected one of %s", words.Clip(name, 60), strings.Join(all, ", "))}
+	}
+	return s.models[name], nil
+}
+
+// config returns how tokens are chosen. As in OpenAI's API they are drawn, unless the temperature is 0.
+func (in *completion) config(g *Generates) (generate.Config, error) {
+	c := generate.Default()
+	c.EOSTokenIDs, c.TopK, c.DoSample = g.EOSTokenIDs, 0, true
+	given(&c.MaxNewTokens, in.MaxTokens)
+	given(&c.Temperature, in.Temperature)
+	given(&c.TopP, in.TopP)
+	given(&c.NumReturnSequences, in.N)
+	given(&c.Seed, in.Seed)
+	given(&c.TopK, in.TopK)
+	given(&c.MinP, in.MinP)
+	given(&c.RepetitionPenalty, in.RepetitionPenalty)
+	given(&c.NoRepeatNgramSize, in.NoRepeatNgramSize)
+	given(&c.MinNewTokens, in.MinTokens)
+	given(&c.NumBeams, in.NumBeams)
+	given(&c.LengthPenalty, in.LengthPenalty)
+	if c.NumBeams > 1 && in.Temperature == nil || c.Temperature == 0 {
+		c.DoSample, c.Temperature = false, 1
+	}
+	stops, err := textsOf(in.Stop)
+	if err != nil {
+		return c, badf("stop is %.60s; expected a string or a list of strings", in.Stop)
+	}
+	c.StopStrings = stops
+	switch {
+	case in.MaxTokens != nil && *in.MaxTokens < 1:
+		return c, badf("max_tokens is %d; expected 1 or more", *in.MaxTokens)
+	case in.Stream && c.NumBeams > 1:
+		return c, badf("stream is true and num_beams is %d; expected one of them: the beams of a search may change until it ends", c.NumBeams)
+	}
+	if err := c.Validate(); err != nil {
+		return c, badf("%v", err)
+	}
+	return c, nil
+}
+
+// given sets a field that is given.
+func given[T any](to, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}
+
+// textsOf reads a string or a list of strings.
+func textsOf(data json.RawMessage) ([]string, error) {
+	var one *string
+	if len(data) == 0 {
+		return nil, nil
+	}
+	if json.Unmarshal(data, &one) == nil {
+		if one == nil {
+			return nil, nil
+		}
+		return []string{*one}, nil
+	}
+	var all []string
+	return all, json.Unmarshal(data, &all)
+}
+
+// prompts returns the tokens of the prompts: a text, a list of texts, tokens, or lists of tokens.
+func (in *completion) prompts(g *Generates, most int) ([][]int32, error) {
+	texts, err := textsOf(in.Prompt)
+	var out [][]int32
+	for _, t := range texts {
+		out = append(out, predict.Prompt(g.Tokenizer, t))
+	}
+	var ids []int32
+	if err != nil && json.Unmarshal(in.Prompt, &ids) == nil {
+		out, err = [][]int32{ids}, nil
+	}
+	if err != nil {
+		err = json.Unmarshal(in.Prompt, &out)
+	}
+	switch {
+	case err != nil || len(out) == 0:
+		return nil, badf("prompt is %.60s; expected a text, a list of texts, a list of tokens, or a list of these", in.Prompt)
+	case len(out) > most:
+		return nil, badf("the request has %d prompts; expected at most %d", len(out), most)
+	}
+	return out, nil
+}
+
+// decode returns the text of new tokens.
+func (m *served) decode(ids []int32) string { return m.Generates.Tokenizer.Decode(ids, false) }
+
+// each starts the prompts and calls take with every update, until all are finished or the context ends.
+func (c *completing) each(ctx context.Context, take func(prompt int, u generate.Update) error) error {
+	g := c.model.generator
+	asked, err := g.start(c.requests)
+	if err != nil {
+		return err
+	}
+	defer g.cancel(asked)
+	for left := len(c.requests); left > 0; {
+		updates, err := g.wait(ctx, asked)
+		if err != nil {
+			return err
+		}
+		for _, u := range updates {
+			if u.Err != nil {
+				return u.Err
+			}
+			if err := take(int(u.ID-asked.first), u); err != nil {
+				return err
+			}
+			if u.Results != nil {
+				left--
+			}
+		}
+	}
+	return nil
+}
+
+// reason returns the finish_reason of OpenAI's API.
+func reason(f generate.Finish) *string {
+	out := "stop"
+	if f == generate.FinishLength {
+		out = "length"
+	}
+	return &out
+}
+
+// usage counts the tokens of a request.
+func (c *completing) usage(new int) map[string]int {
+	prompts := 0
+	for _, r := range c.requests {
+		prompts += len(r.Prompt)
+	}
+	return map[string]int{"prompt_tokens": prompts, "completion_tokens": new, "total_tokens": prompts + new}
+}
+
+// whole answers with all completions.
+func (s *Server) whole(w http.ResponseWriter, r *http.Request, c *completing) error {
+	ctx, cancel := s.until(w, r)
+	defer cancel()
+	results := make([][]generate.Result, len(c.requests))
+	if err := c.each(ctx, func(prompt int, u generate.Update) error {
+		results[prompt] = u.Results
+		return nil
+	}); err != nil {
+		return err
+	}
+	tokens := 0
+	for i, of := range results {
+		for k, result := range of {
+			text, _ := generate.CutStop(c.model.decode(result.IDs), c.stops)
+			c.answer.Choices = append(c.answer.Choices, choice{Text: text, Index: i*c.n + k, FinishReason: reason(result.Finish)})
+			tokens += len(result.IDs)
+		}
+	}
+	c.answer.Usage = c.usage(tokens)
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(c.answer) // the client may be gone
+	return nil
+}
+
+// streamed answers with server-sent events, one for each piece of text. A client that is gone cannot be
+// told of, so that the end of its connection ends the request.
+func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing) error {
+	ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
+	defer cancel()
+	began := false
+	send := func(data []byte) error {
+		if !began {
+			began = true
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.Header().Set("Cache-Control", "no-store")
+		}
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
+			return context.Canceled
+		}
+		return http.NewResponseController(w).Flush()
+	}
+	piece := func(index int, text string, finish *string) error {
+		if text == "" && finish == nil {
+			return nil
+		}
+		event := c.answer
+		event.Choices = []choice{{Text: text, Index: index, FinishReason: finish}}
+		data, err := json.Marshal(event)
+		if err != nil {
+			return err
+		}
+		return send(data)
+	}
+	pieces := make([]pieces, len(c.requests)*c.n)
+	err := c.each(ctx, func(prompt int, u generate.Update) error {
+		for _, t := range u.Tokens {
+			at := prompt*c.n + t.Sequence
+			if err := piece(at, pieces[at].add(t.ID, c.model.decode, c.stops), nil); err != nil {
+				return err
+			}
+		}
+		for k, result := range u.Results {
+			at := prompt*c.n + k
+			if err := piece(at, pieces[at].end(c.model.decode, c.stops), reason(result.Finish)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return send([]byte("[DONE]"))
+	case !began:
+		return err
+	}
+	// The status is sent; what is left is to say what happened.
+	s.Log.Warn("a stream ended early", "model", c.model.Name, "error", err)
+	message := "the model failed; see the log of the server"
+	if errors.Is(err, context.DeadlineExceeded) {
+		message = fmt.Sprintf("the answer took more than %v", s.Timeout)
+	}
+	data, _ := json.Marshal(map[string]string{"error": message})
+	_ = send(data) // the client may be gone
+	return nil
+}
+
+// pieces are the tokens of a sequence, whose text is sent piece by piece.
+type pieces struct {
+	ids  []int32
+	sent string
+}
+
+// add adds a token and returns the text that is certain with it: without a character that has more bytes to
+// come, and without what may be the beginning of a stop string.
+func (p *pieces) add(id int32, decode func([]int32) string, stops []string) string {
+	p.ids = append(p.ids, id)
+	text, stop := generate.CutStop(decode(p.ids), stops)
+	if stop == "" {
+		text = strings.TrimRight(text, "\ufffd")
+		hold := 0
+		for _, s := range stops {
+			for n := min(len(s)-1, len(text)); n > hold; n-- {
+				if strings.HasSuffix(text, s[:n]) {
+					hold = n
+				}
+			}
+		}
+		text = text[:len(text)-hold]
+	}
+	return p.send(text)
+}
+
+// end returns the rest of the text.
+func (p *pieces) end(decode func([]int32) string, stops []string) string {
+	text, _ := generate.CutStop(decode(p.ids), stops)
+	return p.send(text)
+}
+
+// send returns what a text has after what was sent. A tokenizer may read the tokens before in another way
+// once others follow; then nothing is sent until the text goes on from what was.
+func (p *pieces) send(text string) string {
+	rest, ok := strings.CutPrefix(text, p.sent)
+	if !ok {
+		return ""
+	}
+	p.sent = text
+	return rest
+}
