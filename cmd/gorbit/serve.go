@@ -59,7 +59,7 @@ gives another.
   POST /v1/models/NAME:answer    answers as gorbit predict gives them
   POST /v1/models/NAME:predict   TensorFlow Serving's form; also :classify and
                                  :regress
-  POST /v1/completions           OpenAI's form, of runs of task lm, whole or as a stream
+  POST /v1/completions           OpenAI's form, of runs of task lm
   GET  /v1/models                the models
   GET  /v1/models/NAME           its state; with /metadata, its signature
   GET  /healthz, /readyz, /metrics
