@@ -49,6 +49,13 @@ func TestCrashAnywhere(t *testing.T) {
 	t.Run("new", func(t *testing.T) {
 		crashtest.Survives(t, crashtest.Program{Run: func(dir string) error { return run(config(dir)) }, Complete: exists, Phase: phase})
 	})
+	t.Run("blocks", func(t *testing.T) {
+		crashtest.Survives(t, crashtest.Program{Run: func(dir string) error {
+			cfg := config(dir)
+			cfg.Task, cfg.LabelColumn, cfg.Blocks, cfg.MaxLength, cfg.WordStarts = string(MaskedLM), "", KeepDocuments, 4, true
+			return run(cfg)
+		}, Complete: exists, Phase: phase})
+	})
 	t.Run("overwrite", func(t *testing.T) {
 		crashtest.Survives(t, crashtest.Program{
 			Prepare: func(dir string) error {

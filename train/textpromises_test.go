@@ -89,10 +89,16 @@ func TestTextTasksKeepPromises(t *testing.T) {
 				mustTrain(t, p, again)
 				sameRuns(t, again, whole)
 			}
-			for name, change := range map[string]func(*params.Params){
+			changes := map[string]func(*params.Params){
 				"one per row":           func(p *params.Params) { p.Data.Packing = string(packed.PackNone) },
 				"2 devices, accumulate": func(p *params.Params) { p.Strategy.Devices, p.Strategy.Accumulate = "cpu:2", 2 },
-			} {
+			}
+			if task == "mlm" { // its batches grow
+				workers := startWorkers(t, "cpu:1", "", "")
+				changes["2 workers, fed"] = func(p *params.Params) { p.Strategy.Workers = workers }
+				changes["2 workers that read"] = func(p *params.Params) { p.Strategy.Workers, p.Strategy.Input = workers, params.InputLocal }
+			}
+			for name, change := range changes {
 				t.Run(name, func(t *testing.T) {
 					other, run := p, filepath.Join(dir, name)
 					change(&other)

@@ -47,6 +47,7 @@ var peers = []struct {
 	// Batches.
 	{"per_device_train_batch_size per_gpu_train_batch_size", Meant{Params: []string{"train.batch_size"}, Note: "of all devices and micro-batches together"}},
 	{"global_batch_size train_batch_size train_data.global_batch_size", Meant{Params: []string{"train.batch_size"}}},
+	{"rampup_batch_size", Meant{Params: []string{"train.batch_warmup"}, Note: "whose sizes are by steps"}},
 	{"per_device_eval_batch_size per_gpu_eval_batch_size", Meant{Params: []string{"eval.batch_size"}, Note: "of all devices together"}},
 	{"eval_batch_size validation_batch_size validation_data.global_batch_size", Meant{Params: []string{"eval.batch_size"}}},
 	{"gradient_accumulation_steps", Meant{Params: []string{"strategy.accumulate"}, Note: "which divides train.batch_size"}},
