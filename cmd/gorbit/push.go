@@ -106,6 +106,16 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 			}
 			return p.push(cmd.Context(), env, local, cmp.Or(p.message, "Upload "+filepath.Base(filepath.Clean(p.folder))))
 		case p.follow:
+			if err := train.AwaitRun(cmd.Context(), p.run.run, p.timeout, env); err != nil {
+				return err
+			}
+		}
+		release, err := sole(p.run.run, env.Log, p.config.Repo, p.config.Revision)
+		if err != nil {
+			return err
+		}
+		defer release()
+		if p.follow {
 			return p.pushAll(cmd.Context(), env)
 		}
 		_, err = p.pushRun(cmd.Context(), env)
@@ -226,9 +236,6 @@ func (p *pushFlags) pushRun(ctx context.Context, env train.Env) (int64, error) {
 // pushAll pushes the checkpoints that a training writes until no new one comes. A push that fails does
 // not end it; the last one must not fail.
 func (p *pushFlags) pushAll(ctx context.Context, env train.Env) error {
-	if err := train.AwaitRun(ctx, p.run.run, p.timeout, env); err != nil {
-		return err
-	}
 	p.run.checkpoint = params.Latest
 	seen, pushed := int64(-1), int64(-1)
 	for saves := 1; ; saves++ {

@@ -70,6 +70,7 @@ MLFLOW_TRACKING_PASSWORD and MLFLOW_TRACKING_TOKEN.`,
 			return err
 		}
 		t := &tracking.Tracker{Folder: args[0], Log: env.Log, Poll: 5 * time.Second}
+		to := command
 		if len(command) > 0 {
 			t.Sink = &tracking.Command{Args: command}
 		} else {
@@ -77,27 +78,33 @@ MLFLOW_TRACKING_PASSWORD and MLFLOW_TRACKING_TOKEN.`,
 			if err := m.Validate(); err != nil {
 				return err
 			}
-			t.Sink = m
+			t.Sink, to = m, []string{m.URL}
 		}
-		return sendRun(cmd.Context(), env, t, follow, timeout)
+		return sendRun(cmd.Context(), env, t, to, follow, timeout)
 	}
 	return cmd
 }
 
 // sendRun sends a run to a tracker and says how much.
-func sendRun(ctx context.Context, env train.Env, t *tracking.Tracker, follow bool, timeout time.Duration) error {
-	if !follow {
-		if err := t.Send(ctx); err != nil {
-			return err
-		}
-	} else {
+func sendRun(ctx context.Context, env train.Env, t *tracking.Tracker, to []string, follow bool, timeout time.Duration) error {
+	if follow {
 		if err := train.AwaitRun(ctx, t.Folder, timeout, env); err != nil {
 			return err
 		}
-		if err := t.Follow(ctx, nil, timeout); err != nil {
-			return err
-		}
 	}
-	_, err := fmt.Fprintf(env.Out, "sent %d values\n", t.Count())
+	release, err := sole(t.Folder, env.Log, to...)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if follow {
+		err = t.Follow(ctx, nil, timeout)
+	} else {
+		err = t.Send(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(env.Out, "sent %d values\n", t.Count())
 	return err
 }
