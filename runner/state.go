@@ -29,6 +29,11 @@ type RunState struct {
 	Persistent map[string]json.RawMessage `json:"persistent,omitempty"`
 }
 
+// NewRunState returns the state of a run that has made no step.
+func NewRunState() RunState {
+	return RunState{Version: stateVersion, Persistent: make(map[string]json.RawMessage)}
+}
+
 // Complete reports whether a run that trains until the given step is complete. evaluates says
 // whether it ends with an evaluation.
 func (s RunState) Complete(steps int64, evaluates bool) bool {

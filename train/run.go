@@ -50,6 +50,8 @@ type Run struct {
 	// Sources is the folder in which EvaluateExamples looks for the files that the data were made of, to
 	// read texts. "" means the folder of the data, the one that this is in, and the current one.
 	Sources string
+	// Temporary says that Close removes the folder.
+	Temporary bool
 
 	env         Env
 	checkpoints *loop.Checkpoints
@@ -163,6 +165,9 @@ func (r *Run) Close() error {
 		probe, cancel := context.WithTimeout(context.Background(), prepare.LostShutdownTimeout)
 		defer cancel()
 		prepare.ShutTPU(probe, r.on.Tpu, r.on.Tpu.Probe(probe) != nil, r.env.Log)
+	}
+	if r.Temporary {
+		err = errors.Join(err, vfs.RemoveAll(r.Folder))
 	}
 	return err
 }

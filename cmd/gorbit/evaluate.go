@@ -34,12 +34,15 @@ type runFlags struct {
 	settings   []string
 	// flags are the other flags that set params; nil for none.
 	flags func() []string
+	// weights are a model without a run.
+	weights train.Weights
+	changed func(flag string) bool // of the command
 }
 
 // add adds the flags. checkpoint is the default of --checkpoint.
 func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 	f := cmd.Flags()
-	f.StringVar(&r.run, "run", "", "`FOLDER` of the run (required)")
+	f.StringVar(&r.run, "run", "", "`FOLDER` of the run (required, or --graph)")
 	what := "latest, best, or a step"
 	if checkpoint == params.BestOrLatest {
 		what += ", or best-or-latest: the best if the run kept one"
@@ -47,6 +50,74 @@ func (r *runFlags) add(cmd *cobra.Command, checkpoint string) {
 	f.StringVar(&r.checkpoint, "checkpoint", checkpoint, what)
 	f.StringArrayVar(&r.settings, "set", nil, "one param of the run, as `SECTION.NAME=VALUE`")
 	help.Group(f, "The run", "run", "checkpoint", "set")
+	r.addWeights(f)
+}
+
+// addWeights adds the flags of a model without a run.
+func (r *runFlags) addWeights(f *pflag.FlagSet) {
+	r.changed = f.Changed
+	f.StringVar(&r.weights.Graph, "graph", "", "`FOLDER` of an export, to use without a run, with the weights of --init")
+	f.StringVar(&r.weights.Init, "init", "", "with --graph: `WEIGHTS`, as of gorbit train; without them, the export's own values")
+	f.StringVar(&r.weights.Data, "data", "", "with --graph: `FOLDER` of the data, with tokenizer and labels")
+	f.BoolVar(&r.weights.Untrained, "allow-untrained", false, "with --graph: accept weights that lack variables of the graph, such as its head, which then have random values")
+	help.Group(f, "A model without a run", "graph", "init", "data", "allow-untrained")
+}
+
+// given reports whether a run, or a graph with weights, is named.
+func (r *runFlags) given() bool { return r.run != "" || r.weights.Graph != "" }
+
+// check returns an error if the flags that name a run, or a graph with weights, do not go together.
+func (r *runFlags) check() error {
+	switch {
+	case !r.given():
+		for _, name := range []string{"init", "data", "allow-untrained"} {
+			if r.changed != nil && r.changed(name) {
+				return usagef("--%s is given without --graph; expected the folder of an export", name)
+			}
+		}
+		return usagef("--run is missing; expected the folder of a run, or --graph EXPORT --init WEIGHTS for a model without one")
+	case r.run == "" && r.changed("checkpoint"):
+		return usagef("--checkpoint is given with --graph; leave it out: only a run has checkpoints")
+	case r.run == "":
+		return nil
+	}
+	for _, name := range []string{"graph", "init", "data", "allow-untrained"} {
+		if r.changed != nil && r.changed(name) {
+			return usagef("--run and --%s are given; expected --run, or --graph for a model without a run", name)
+		}
+	}
+	return nil
+}
+
+// words are the flags that name the model, for a command to type.
+func (r *runFlags) words() string {
+	if r.run != "" {
+		return "--run " + launch.Quote(r.run) + " --checkpoint " + launch.Quote(r.checkpoint)
+	}
+	out := "--graph " + launch.Quote(r.weights.Graph)
+	if r.weights.Init != "" {
+		out += " --init " + launch.Quote(r.weights.Init)
+	}
+	if r.weights.Data != "" {
+		out += " --data " + launch.Quote(r.weights.Data)
+	}
+	if r.weights.Untrained {
+		out += " --allow-untrained"
+	}
+	return out
+}
+
+// version says which values of the model's variables are used, of a checkpoint of a step.
+func (r *runFlags) version(step int64) string {
+	if r.run == "" {
+		return "weights"
+	}
+	return fmt.Sprintf("step %d", step)
+}
+
+// title is a name for the model.
+func (r *runFlags) title() string {
+	return filepath.Base(filepath.Clean(cmp.Or(r.run, r.weights.Graph)))
 }
 
 // onTPU adds the flags of a TPU.
@@ -60,24 +131,34 @@ func (r *runFlags) onTPU(cmd *cobra.Command) {
 	}
 }
 
-// open opens the run. If load is set, it also loads the checkpoint and returns its step.
-func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.Run, int64, error) {
-	if r.run == "" {
-		return nil, 0, usagef("--run is missing; expected the folder of a run")
+// open opens the run, or makes one of a graph with weights. If load is set, it also loads the checkpoint and
+// returns its step.
+func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (_ *train.Run, step int64, err error) {
+	if err := r.check(); err != nil {
+		return nil, 0, err
 	}
 	if r.flags != nil {
 		r.settings = append(r.settings, r.flags()...)
 	}
-	remote := ""
+	folder, remote := r.run, ""
 	if vfs.Scheme(r.run) != "" {
 		remote = r.run
 	}
-	var err error
-	if r.run, err = runfolder.LocalRun(ctx, r.run, r.checkpoint); err != nil {
+	if r.run == "" {
+		if folder, err = r.stage(ctx, env); err != nil {
+			return nil, 0, err
+		}
+		defer func() {
+			if err != nil {
+				os.RemoveAll(folder)
+			}
+		}()
+	}
+	if folder, err = runfolder.LocalRun(ctx, folder, r.checkpoint); err != nil {
 		return nil, 0, err
 	}
 	// Errors in the params are ignored here because OpenRun reports them.
-	if p, err := params.Read(filepath.Join(r.run, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
+	if p, err := params.Read(filepath.Join(folder, "params.yaml")); err == nil && p.Load(nil, r.settings) == nil {
 		if err := setProcess(p); err != nil {
 			return nil, 0, err
 		}
@@ -85,19 +166,36 @@ func (r *runFlags) open(ctx context.Context, env train.Env, load bool) (*train.R
 	if err := keysForWorkers(r.settings, &env); err != nil {
 		return nil, 0, err
 	}
-	run, err := train.OpenRun(ctx, r.run, r.settings, env)
+	run, err := train.OpenRun(ctx, folder, r.settings, env)
 	if err != nil {
 		return nil, 0, err
 	}
+	run.Temporary = r.run == ""
 	if run.Remote = remote; !load {
 		return run, 0, nil
 	}
-	step, err := run.Load(ctx, r.checkpoint)
-	if err != nil {
+	if step, err = run.Load(ctx, r.checkpoint); err != nil {
 		run.Close()
 		return nil, 0, err
 	}
 	return run, step, nil
+}
+
+// stage makes a run of the graph with weights in a temporary folder.
+func (r *runFlags) stage(ctx context.Context, env train.Env) (folder string, err error) {
+	p := params.Defaults()
+	if p.Load(nil, r.settings) == nil { // Stage reports errors
+		if err := setProcess(p); err != nil {
+			return "", err
+		}
+	}
+	if folder, err = os.MkdirTemp("", "gorbit-weights-"); err != nil {
+		return "", err
+	}
+	if err := r.weights.Stage(ctx, folder, r.settings, env); err != nil {
+		return "", errors.Join(err, os.RemoveAll(folder))
+	}
+	return folder, nil
 }
 
 func newEvaluate(g *globals) *cobra.Command {
@@ -148,7 +246,16 @@ training.`,
 		if err != nil {
 			return err
 		}
-		if follow && r.run != "" {
+		if err := r.check(); err != nil {
+			return err
+		}
+		switch {
+		case follow && r.run == "":
+			return usagef("--follow is given with --graph; leave it out: only a run has new checkpoints")
+		case r.run == "" && r.weights.Data == "":
+			return usagef("--data is missing; expected the folder of the data to evaluate on")
+		}
+		if follow {
 			if err := train.AwaitRun(cmd.Context(), r.run, timeout, env); err != nil {
 				return err
 			}
@@ -164,7 +271,7 @@ training.`,
 		}
 		e, err := rows.evaluate(cmd.Context(), run, split)
 		if err == nil {
-			err = cmp.Or(e.WriteTable(env.Out, columnsOf(asJSON)), report(e), nextAfterEvaluation(out, cmp.Or(run.Remote, r.run), r.checkpoint, asJSON))
+			err = cmp.Or(e.WriteTable(env.Out, columnsOf(asJSON)), report(e), nextAfterEvaluation(out, r, asJSON))
 		}
 		return cmp.Or(err, out.err)
 	}
@@ -187,12 +294,12 @@ func reporter(env train.Env, run *train.Run, out io.Writer, asJSON bool) func(*e
 	}
 }
 
-// nextAfterEvaluation prints what to type after an evaluation of a run's checkpoint.
-func nextAfterEvaluation(out io.Writer, run, checkpoint string, asJSON bool) error {
+// nextAfterEvaluation prints what to type after an evaluation of a model.
+func nextAfterEvaluation(out io.Writer, r runFlags, asJSON bool) error {
 	if asJSON {
 		return nil
 	}
-	_, err := fmt.Fprintf(out, "next: gorbit export --run %s --checkpoint %s --out %s\n", launch.Quote(run), launch.Quote(checkpoint), launch.Quote("served/"+filepath.Base(run)))
+	_, err := fmt.Fprintf(out, "next: gorbit export %s --out %s\n", r.words(), launch.Quote("served/"+r.title()))
 	return err
 }
 
@@ -213,6 +320,9 @@ func columnsOf(alone bool) int {
 // keepEvaluation writes the result of an evaluation into the run. A run that cannot be written to can
 // be evaluated, too.
 func keepEvaluation(env train.Env, run *train.Run, e *evaluation.Evaluation) {
+	if run.Temporary {
+		return // what is printed is all
+	}
 	if run.Remote != "" { // whose files belong to the process that trains it
 		env.Log.Info("the result is not kept in the run, because that is in a bucket; keep what is printed")
 		return

@@ -85,7 +85,7 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported step %d to %s\nnext: %s\n", step, o.Out, afterExport(format, r.run, o.Out, ask))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "exported %s to %s\nnext: %s\n", r.version(step), o.Out, afterExport(format, r, o.Out, ask))
 		return err
 	}
 	return cmd
@@ -113,7 +113,7 @@ func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o 
 }
 
 // afterExport returns what to type after a model was written.
-func afterExport(format, run, to, ask string) string {
+func afterExport(format string, r runFlags, to, ask string) string {
 	out := launch.Quote(to)
 	switch {
 	case format == formatHuggingFace:
@@ -121,7 +121,7 @@ func afterExport(format, run, to, ask string) string {
 	case vfs.Scheme(to) != "":
 		return fmt.Sprintf("serve it with TensorFlow Serving, or copy it to try it: gcloud storage cp -r %s .", out)
 	case strings.Contains(ask, text.Mask): // gorbit-predict fills no masks
-		return fmt.Sprintf("load it with TensorFlow; to ask the model: gorbit predict --run %s %s", launch.Quote(run), ask)
+		return fmt.Sprintf("load it with TensorFlow; to ask the model: gorbit predict %s %s", r.words(), ask)
 	}
 	return fmt.Sprintf("gorbit-predict --model %s %s", out, ask)
 }

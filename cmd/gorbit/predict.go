@@ -59,6 +59,12 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		if err := a.validate(f); err != nil {
 			return err
 		}
+		if err := r.check(); err != nil {
+			return err
+		}
+		if a.split != "" && r.run == "" && r.weights.Data == "" {
+			return usagef("--split is given without --data; expected the folder of the data that has the split")
+		}
 		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {
 			return err

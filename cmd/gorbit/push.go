@@ -92,8 +92,7 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 			return err
 		}
 		p.config.Log = env.Log
-		switch {
-		case p.folder != "":
+		if p.folder != "" {
 			local, err := vfs.Localize(cmd.Context(), p.folder, nil)
 			if err != nil {
 				return err
@@ -105,21 +104,8 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 				return err
 			}
 			return p.push(cmd.Context(), env, local, cmp.Or(p.message, "Upload "+filepath.Base(filepath.Clean(p.folder))))
-		case p.follow:
-			if err := train.AwaitRun(cmd.Context(), p.run.run, p.timeout, env); err != nil {
-				return err
-			}
 		}
-		release, err := sole(p.run.run, env.Log, p.config.Repo, p.config.Revision)
-		if err != nil {
-			return err
-		}
-		defer release()
-		if p.follow {
-			return p.pushAll(cmd.Context(), env)
-		}
-		_, err = p.pushRun(cmd.Context(), env)
-		return err
+		return p.pushModel(cmd.Context(), env)
 	}
 	return cmd
 }
@@ -129,10 +115,14 @@ func (p *pushFlags) complete(changed func(string) bool) error {
 	switch {
 	case p.config.Repo == "":
 		return usagef("--repo is missing; expected the repository to push to, OWNER/NAME")
-	case p.folder == "" && p.run.run == "":
+	case p.folder == "" && !p.run.given():
 		return usagef("nothing to push; expected a folder that gorbit export wrote, or --run and a run")
-	case p.folder != "" && p.run.run != "":
+	case p.folder != "" && p.run.given():
 		return usagef("both a folder and --run are given; expected one of them")
+	case p.folder == "" && p.run.check() != nil:
+		return p.run.check()
+	case p.follow && p.run.run == "" && p.folder == "":
+		return usagef("--follow is given with --graph; leave it out: only a run has new checkpoints")
 	case p.format != formatSavedModel && p.format != formatHuggingFace:
 		return usagef("--format is %q; %s", p.format, words.OneOf(p.format, []string{formatHuggingFace, formatSavedModel}))
 	case p.folder != "" && changed("format"):
@@ -218,6 +208,25 @@ func verifyWeights(ctx context.Context, folder string) error {
 	return errors.Join(weights.Verify(ctx), weights.Close())
 }
 
+// pushModel pushes the model of a run's checkpoint, or of all new ones. It is the only process that does.
+func (p *pushFlags) pushModel(ctx context.Context, env train.Env) error {
+	if p.follow {
+		if err := train.AwaitRun(ctx, p.run.run, p.timeout, env); err != nil {
+			return err
+		}
+	}
+	release, err := sole(p.run.run, env.Log, p.config.Repo, p.config.Revision)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if p.follow {
+		return p.pushAll(ctx, env)
+	}
+	_, err = p.pushRun(ctx, env)
+	return err
+}
+
 // pushRun pushes the model of a run's checkpoint, and returns the checkpoint's step.
 func (p *pushFlags) pushRun(ctx context.Context, env train.Env) (int64, error) {
 	staged, err := os.MkdirTemp("", "gorbit-push-")
@@ -230,8 +239,11 @@ func (p *pushFlags) pushRun(ctx context.Context, env train.Env) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return step, p.push(ctx, env, out, cmp.Or(p.message, fmt.Sprintf("Step %d of %s", step, filepath.Base(filepath.Clean(p.run.run)))))
+	return step, p.push(ctx, env, out, cmp.Or(p.message, capital(p.run.version(step))+" of "+p.run.title()))
 }
+
+// capital begins a text with a capital letter.
+func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // pushAll pushes the checkpoints that a training writes until no new one comes. A push that fails does
 // not end it; the last one must not fail.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,12 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
@@ -88,6 +92,7 @@ func TestScripts(t *testing.T) {
 			"post":     postJSON,
 			"answers":  sameAnswer,
 			"fetch":    fetchObject,
+			"encoder":  writeEncoder,
 		},
 	})
 }
@@ -109,6 +114,25 @@ func asElsewhere(env *testscript.Env) {
 			env.Setenv(name, value)
 		}
 	}
+}
+
+// writeEncoder writes the encoder of an export, without its head, as weights: encoder EXPORT FILE.
+func writeEncoder(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: encoder EXPORT FILE")
+	}
+	b, err := checkpoint.OpenBundle(filepath.Join(args[0], "variables", "variables"))
+	ts.Check(err)
+	names := slices.DeleteFunc(b.Names(), func(name string) bool { return !strings.HasPrefix(name, "model/encoder/") })
+	values, err := b.Read(context.Background(), names...)
+	ts.Check(err)
+	var tensors []checkpoint.SafeTensor
+	for _, name := range names {
+		tensors = append(tensors, checkpoint.SafeTensor{Name: name, Value: values[name]})
+	}
+	var out bytes.Buffer
+	ts.Check(checkpoint.WriteSafetensors(&out, tensors, nil))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), out.Bytes(), 0o644))
 }
 
 // exitCodeIs runs a command and compares its exit code: exitcode 2 gorbit train. Its output can be

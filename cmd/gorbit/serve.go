@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,8 +81,8 @@ token on each line, of which every request must then have one.`,
 		if err != nil {
 			return err
 		}
-		if s.config.Log = env.Log; len(args) == 0 {
-			return usagef("no model is named; expected the folder of a run or of a model that gorbit export wrote; see %s --help", cmd.CommandPath())
+		if s.config.Log = env.Log; len(args) == 0 && !s.run.given() {
+			return usagef("no model is named; expected the folder of a run or of a model that gorbit export wrote, or --graph; see %s --help", cmd.CommandPath())
 		}
 		return s.serve(cmd.Context(), args, env, cmd.OutOrStdout())
 	}
@@ -112,6 +113,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&s.stop.StopDelay, "stop-delay", 0, "how long requests are still answered after /readyz said that the server stops")
 	f.DurationVar(&s.stop.StopTimeout, "stop-timeout", 30*time.Second, "how long requests in progress may take when the server stops")
 	help.Group(f, "The models", "checkpoint", "set")
+	s.run.addWeights(f)
 	help.Group(f, "Who may ask", "listen", "token-file", "tls-cert", "tls-key")
 	help.Group(f, "Batches", "batch-tokens", "batch-examples", "batch-delay", "sequences", "cache-tokens")
 	help.Group(f, "Limits", "max-body", "max-bodies", "max-examples", "max-connections", "queue", "timeout", "refuse-long")
@@ -138,6 +140,14 @@ func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, ou
 	}
 	defer on.Close()
 	var models []serve.Model
+	if s.run.given() {
+		m, closeModel, err := s.openRun(ctx, s.run, s.run.title(), env)
+		if err != nil {
+			return err
+		}
+		defer closeModel()
+		models = append(models, m)
+	}
 	for _, arg := range args {
 		m, closeModel, err := s.open(ctx, arg, env)
 		if err != nil {
@@ -245,7 +255,12 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 		return m, func() { closeQuietly(model, env.Log) }, nil
 	}
 	r := s.run
-	r.run = folder
+	r.run, r.weights, r.changed = folder, train.Weights{}, nil
+	return s.openRun(ctx, r, name, env)
+}
+
+// openRun opens the model of a run, or of a graph with weights, for serving.
+func (s *serveFlags) openRun(ctx context.Context, r runFlags, name string, env train.Env) (serve.Model, func(), error) {
 	run, step, err := r.open(ctx, env, true)
 	if err != nil {
 		return serve.Model{}, nil, err
@@ -258,7 +273,7 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 		run.Close()
 		return serve.Model{}, nil, err
 	}
-	env.Log.Info("serving", "model", name, "run", folder, "step", step, "lanes", m.Lanes)
+	env.Log.Info("serving", "model", name, "run", cmp.Or(r.run, r.weights.Graph), "step", step, "lanes", m.Lanes)
 	return m, func() { closeQuietly(run, env.Log) }, nil
 }
 

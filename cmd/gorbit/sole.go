@@ -13,10 +13,10 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
-// sole makes this the only process that sends a run to a place, until release is called. It does nothing for
-// a run in a bucket, and warns where the run's folder cannot be written to.
+// sole makes this the only process that sends a run to a place, until release is called. It does nothing
+// without a run or for one in a bucket, and warns where the run's folder cannot be written to.
 func sole(run string, log *slog.Logger, place ...string) (release func(), err error) {
-	if vfs.Scheme(run) != "" {
+	if run == "" || vfs.Scheme(run) != "" {
 		return func() {}, nil
 	}
 	to := strings.Join(place, " ")

@@ -122,6 +122,20 @@ func PreflightSplit(s *Setup, folder, split string, use use) error {
 	return f.Err()
 }
 
+// PreflightWeights checks a graph and the weights that the params name, of which no run was made. Data that are
+// not open are not checked.
+func PreflightWeights(ctx context.Context, s *Setup) error {
+	f := PreflightOf(s)
+	f.graph()
+	if s.Data.Dir != "" && f.folder() {
+		f.vocabulary()
+	}
+	if err := f.Init(ctx); err != nil {
+		return err
+	}
+	return f.Err()
+}
+
 // Err returns the findings as an error, or nil if there are none.
 func (f *Preflight) Err() error {
 	if len(f.Found.Findings) == 0 {
