@@ -49,6 +49,8 @@ type Model struct {
 	unk    int32
 	ids    map[string]int32 // of the tokens as they are in words
 	merges mergeTable
+	marked bool       // words can be divided before marks
+	before [256]bool  // bytes that a merge joins a mark to
 	first  [256]int32 // the ids of the bytes, if words are bytes
 	hex    [256]int32 // the ids of tokens such as <0x61>
 }
@@ -157,6 +159,8 @@ func New(cfg Config) (*Model, error) {
 }
 
 func (m *Model) addMerges() error {
+	_, known := m.cfg.Vocab[mark]
+	m.marked = known && !m.cfg.Bytes && !m.cfg.IgnoreMerges && m.cfg.Prefix == "" && m.cfg.Suffix == ""
 	m.merges = newMergeTable(len(m.cfg.Merges))
 	for rank, pair := range m.cfg.Merges {
 		a, okA := m.cfg.Vocab[pair[0]]
@@ -177,9 +181,17 @@ func (m *Model) addMerges() error {
 			return fmt.Errorf("BPE: merge %d gives %q, which is not in the vocabulary", rank+1, joined)
 		}
 		m.merges.put(a, b, merge{int32(rank), id})
+		for i := 1; i < len(joined); i++ {
+			if strings.HasPrefix(joined[i:], mark) && !strings.HasSuffix(joined[:i], mark) {
+				m.before[joined[i-1]] = true
+			}
+		}
 	}
 	return nil
 }
+
+// mark is what SentencePiece's models have in place of a space.
+const mark = "▁"
 
 // inWord returns a token as it is in a word: its bytes, if words are bytes.
 func (m *Model) inWord(token string) string {

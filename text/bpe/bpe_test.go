@@ -25,11 +25,14 @@ func ExampleNew() {
 	// Output: [4 3]
 }
 
-// model is one of random merges over two letters.
-func model(t testing.TB, r *rand.Rand, merges int) *bpe.Model {
+// model is one of random merges over some letters.
+func model(t testing.TB, r *rand.Rand, merges int, letters string) *bpe.Model {
 	t.Helper()
-	cfg := bpe.Config{Vocab: map[string]int32{"a": 0, "b": 1}}
-	tokens := []string{"a", "b"}
+	cfg := bpe.Config{Vocab: map[string]int32{}}
+	tokens := strings.Split(letters, "")
+	for i, s := range tokens {
+		cfg.Vocab[s] = int32(i)
+	}
 	for len(cfg.Merges) < merges {
 		a, b := tokens[r.IntN(len(tokens))], tokens[r.IntN(len(tokens))]
 		if slices.Contains(cfg.Merges, [2]string{a, b}) || len(a+b) > 9 {
@@ -49,16 +52,17 @@ func model(t testing.TB, r *rand.Rand, merges int) *bpe.Model {
 }
 
 // Words of any length are split as the definition says: of all pairs the one of the lowest rank is joined, the
-// leftmost first, until none is left.
+// leftmost first, until none is left. So are words with marks, at which they are divided first.
 func TestDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 100 {
-		cfg := model(t, r, 1+r.IntN(12))
+	for i := range 200 {
+		letters := []string{"a", "b", "▁"}[:2+i%2]
+		cfg := model(t, r, 1+r.IntN(12), strings.Join(letters, ""))
 		s := cfg.NewSplitter()
 		for range 20 {
 			var word strings.Builder
 			for range 1 + r.IntN(120) {
-				word.WriteByte("ab"[r.IntN(2)])
+				word.WriteString(letters[r.IntN(len(letters))])
 			}
 			want := slow(cfg, word.String())
 			var got []string
@@ -105,7 +109,7 @@ func TestLongWordIsSplit(t *testing.T) {
 	var pieces []text.Piece
 	done := make(chan bool)
 	go func() {
-		pieces = model(t, r, 40).NewSplitter().Append(nil, string(word))
+		pieces = model(t, r, 40, "ab").NewSplitter().Append(nil, string(word))
 		close(done)
 	}()
 	select {

@@ -2,6 +2,7 @@ package bpe
 
 import (
 	"encoding/binary"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/gorbit-ml/gorbit/internal/data/heap"
@@ -25,6 +26,33 @@ type splitter struct {
 
 // AppendIDs implements text.Splitter.
 func (s *splitter) AppendIDs(dst []int32, word string) []int32 {
+	for s.m.marked {
+		end := s.m.nextMark(word)
+		if end == len(word) {
+			break
+		}
+		dst = s.appendIDs(dst, word[:end])
+		word = word[end:]
+	}
+	return s.appendIDs(dst, word)
+}
+
+// nextMark returns where the next mark is that no merge joins to what is before it, or the length of the word.
+func (m *Model) nextMark(word string) int {
+	for i := 1; i < len(word); i++ {
+		n := strings.Index(word[i:], mark)
+		if n < 0 {
+			break
+		}
+		if i += n; !m.before[word[i-1]] && !strings.HasSuffix(word[:i], mark) {
+			return i
+		}
+	}
+	return len(word)
+}
+
+// appendIDs is AppendIDs of a word that is not divided at marks.
+func (s *splitter) appendIDs(dst []int32, word string) []int32 {
 	if len(word) > maxShort {
 		return s.appendLong(dst, word)
 	}
@@ -65,8 +93,15 @@ func (s *splitter) appendNew(dst []int32, word string) []int32 {
 
 // Append implements text.Splitter.
 func (s *splitter) Append(dst []text.Piece, word string) []text.Piece {
-	for _, one := range s.split(word) {
-		dst = append(dst, text.Piece{ID: one.id, Len: one.size})
+	for word != "" {
+		end := len(word)
+		if s.m.marked {
+			end = s.m.nextMark(word)
+		}
+		for _, one := range s.split(word[:end]) {
+			dst = append(dst, text.Piece{ID: one.id, Len: one.size})
+		}
+		word = word[end:]
 	}
 	return dst
 }
