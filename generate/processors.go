@@ -119,8 +119,15 @@ func forcedAt(length int, token int32) processor {
 	}
 }
 
+// temperature divides the scores. If that is beyond float32, they are first made to be 0 at most, which changes
+// no probability.
 func temperature(t float32) processor {
 	return func(_ []int32, scores []float32) {
+		if top := slices.Max(scores); top/t > math.MaxFloat32 {
+			for i := range scores {
+				scores[i] -= top
+			}
+		}
 		for i := range scores {
 			scores[i] /= t
 		}

@@ -3,6 +3,7 @@ package generate
 import (
 	"encoding/json"
 	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
@@ -86,5 +87,21 @@ func TestLargest(t *testing.T) {
 		if got := largest(scores, k); !slices.Equal(got, want) {
 			t.Errorf("largest %d = %v; expected %v", k, got, want)
 		}
+	}
+}
+
+// TestDrawBeyondFloat32 draws at a temperature at which scores overflow.
+func TestDrawBeyondFloat32(t *testing.T) {
+	c := Default()
+	c.DoSample, c.Temperature, c.TopP, c.MinP = true, 1e-40, 0.9, 0.1
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	scores := []float32{1, -2, 3, 2}
+	for _, p := range processors(c, 1, 9) {
+		p([]int32{0}, scores)
+	}
+	if id := draw(scores, rand.New(rand.NewPCG(1, 2))); id != 2 {
+		t.Errorf("token %d of scores %v; expected 2, the likeliest", id, scores)
 	}
 }

@@ -261,9 +261,13 @@ func (a *active) choose(q *sequence, scores []float32) (int32, error) {
 	return int32(id), nil
 }
 
-// draw returns a token by its probability.
+// draw returns a token by its probability. Scores beyond float32, as of a repetition penalty next to 0, are
+// those of the likeliest token.
 func draw(scores []float32, random *rand.Rand) int {
 	norm := logSumExp(scores)
+	if !(norm <= math.MaxFloat64) {
+		return largest(scores, 1)[0]
+	}
 	left := random.Float64()
 	last := 0
 	for i, s := range scores {

@@ -84,6 +84,9 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
+	if l, ok := w.(*logged); ok {
+		l.examples = len(c.requests)
+	}
 	code := http.StatusOK
 	if c.stream {
 		err = s.streamed(w, r, c)
@@ -92,6 +95,8 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		code = s.failed(w, c.model, err)
+	} else {
+		s.metrics.examples.WithLabelValues(c.model.Name).Add(float64(len(c.requests)))
 	}
 	s.metrics.answered(c.model.Name, "completions", code, time.Since(start))
 }
@@ -370,6 +375,9 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 		return err
 	}
 	// The status is sent; what is left is to say what happened.
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
 	s.Log.Warn("a stream ended early", "model", c.model.Name, "error", err)
 	message := "the model failed; see the log of the server"
 	if errors.Is(err, context.DeadlineExceeded) {

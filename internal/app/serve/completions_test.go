@@ -218,6 +218,18 @@ func TestCompletionsEndWithTheClient(t *testing.T) {
 	g.close() // there is no third call, for which the model would wait
 }
 
+func FuzzCompletions(f *testing.F) {
+	f.Add(`{"prompt": "a", "max_tokens": 3, "stop": ["b"], "n": 2, "seed": 1}`)
+	f.Add(`{"prompt": [[2, 5], [6]], "temperature": 0, "num_beams": 2, "length_penalty": 2}`)
+	f.Add(`{"prompt": null, "top_p": 0.5, "top_k": 3, "repetition_penalty": 1e-300}`)
+	s := start(f, config(), continues(f, counts{}))
+	f.Fuzz(func(t *testing.T, body string) {
+		if code, answer := ask(s, "POST", "/v1/completions", body); !json.Valid([]byte(answer)) && code != http.StatusOK {
+			t.Errorf("%q: %d %s", body, code, answer)
+		}
+	})
+}
+
 // TestPieces checks that text is sent once it is certain.
 func TestPieces(t *testing.T) {
 	decode := func(ids []int32) string { // bytes

@@ -49,7 +49,13 @@ func newMetrics() *metrics {
 func (m *metrics) add(s *served) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "gorbit_queue_examples", Help: "Examples that wait.", ConstLabels: prometheus.Labels{"model": s.Name},
-	}, func() float64 { return float64(s.batcher.waiting()) }))
+	}, func() float64 {
+		n := s.batcher.waiting()
+		if s.generator != nil {
+			n += s.generator.waiting()
+		}
+		return float64(n)
+	}))
 }
 
 // batched counts a batch that is about to be computed.
