@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/data/table"
@@ -24,7 +25,7 @@ const (
 type Blocks string
 
 // How blocks are cut. The tokens before and after a text are [CLS] and [SEP], or those of the
-// tokenizer with their roles. Blocks of LanguageModel have no tokens of their own: each document begins
+// tokenizer, of which there may be none. Blocks of LanguageModel have no tokens of their own: each document begins
 // and ends as a text of the tokenizer does, or ends with its end-of-text token if it has one and a text
 // does not end with another.
 const (
@@ -43,9 +44,9 @@ const (
 type blocks struct {
 	cfg       *Config
 	tokenizer *text.Tokenizer
-	cls, sep  int32
-	// before and after are the tokens before and after a document, and framed says that each block is after
-	// a cls and before a sep.
+	// opens and closes are the tokens before and after a text, such as [CLS] and [SEP]. before and after are
+	// those of a document, and framed says that each block has opens and closes.
+	opens, closes []int32
 	before, after []int32
 	framed        bool
 	least         int    // tokens of a block
@@ -67,22 +68,31 @@ type remainder struct {
 	start []byte
 }
 
+// specialIDs returns the ids of special tokens.
+func specialIDs(specials []text.Special) (ids []int32) {
+	for _, s := range specials {
+		ids = append(ids, s.ID)
+	}
+	return ids
+}
+
 // newBlocks returns the maker of records for texts without answers, and describes it in the manifest.
 func newBlocks(c *conversion) (*blocks, error) {
 	v := c.tokenizer.Vocab()
 	b := &blocks{cfg: c.cfg, tokenizer: c.tokenizer, left: map[string]*remainder{}, continues: make([]bool, v.Size())}
-	b.cls, b.sep = c.tokenizer.Roles().Cls, c.tokenizer.Roles().Sep
+	frame := c.tokenizer.Template().Single
+	b.opens, b.closes = specialIDs(frame.Before), specialIDs(frame.After)
 	b.least = 1
 	switch {
 	case c.cfg.task().kind == LanguageModel:
 		b.before, b.after = c.around()
 		b.least = 2 // one that follows another
 	case c.cfg.Blocks == GroupDocuments:
-		b.before, b.after = []int32{b.cls}, []int32{b.sep}
+		b.before, b.after = b.opens, b.closes
 	case c.cfg.Blocks == KeepDocuments:
 		b.framed = true
 	default:
-		b.framed, b.after = true, []int32{b.sep}
+		b.framed, b.after = true, b.closes
 	}
 	for id := range b.continues {
 		b.continues[id] = c.tokenizer.Continues(int32(id))
@@ -96,12 +106,7 @@ func newBlocks(c *conversion) (*blocks, error) {
 // around returns the tokens before and after a document of LanguageModel, and says what they are.
 func (c *conversion) around() (before, after []int32) {
 	single, end := c.tokenizer.Template().Single, c.tokenizer.Roles().Sep
-	for _, s := range single.Before {
-		before = append(before, s.ID)
-	}
-	for _, s := range single.After {
-		after = append(after, s.ID)
-	}
+	before, after = specialIDs(single.Before), specialIDs(single.After)
 	if len(after) == 0 && end >= 0 {
 		after = []int32{end}
 	}
@@ -211,7 +216,7 @@ func (b *blocks) endDocument(w *splitWriter, m *remainder) error {
 func (b *blocks) cut(w *splitWriter, m *remainder) error {
 	size, at := b.cfg.MaxLength, 0
 	if b.framed {
-		size -= 2
+		size -= len(b.opens) + len(b.closes)
 	}
 	for ; len(m.ids)-at > size; at += size {
 		if err := b.write(w, m, m.ids[at:at+size]); err != nil {
@@ -228,7 +233,7 @@ func (b *blocks) end(w *splitWriter) error {
 	if err := b.endDocument(w, m); err != nil {
 		return err
 	}
-	if len(m.ids) == 0 || len(m.ids) == 1 && m.ids[0] == b.sep {
+	if len(m.ids) == 0 || slices.Equal(m.ids, b.closes) {
 		return nil
 	}
 	return b.write(w, m, m.ids)
@@ -248,10 +253,10 @@ func (b *blocks) write(w *splitWriter, m *remainder, ids []int32) error {
 	if !b.framed {
 		m.block = append(m.block[:0], ids...)
 	} else {
-		if ids[len(ids)-1] == b.sep {
-			ids = ids[:len(ids)-1]
+		if n := len(ids) - len(b.closes); n >= 0 && slices.Equal(ids[n:], b.closes) {
+			ids = ids[:n]
 		}
-		m.block = append(append(append(m.block[:0], b.cls), ids...), b.sep)
+		m.block = append(append(append(m.block[:0], b.opens...), ids...), b.closes...)
 	}
 	var a answer
 	if b.cfg.WordStarts {

@@ -107,10 +107,10 @@ func TestKinds(t *testing.T) {
 		},
 		{
 			name: "words in JSON", cfg: Config{Task: "tokens", MaxLength: 5},
-			train:  "x.jsonl\n{\"words\":[\"a\",\"\\u0001\",\"be\"],\"tags\":[\"X\",\"Y\",\"X\"]}\n",
-			want:   []string{"a [UNK] label_ids=[-1 0 1 -1]"}, // be would take two of one
+			train:  "x.jsonl\n{\"words\":[\"a\",\"\\u0001\",\"be\",\"be\"],\"tags\":[\"X\",\"Y\",\"X\",\"Y\"]}\n",
+			want:   []string{"a b ##e label_ids=[-1 0 0 -1 -1]"}, // the second word has no token, and the last no room
 			labels: []string{"X", "Y"},
-			split:  Split{Answered: 1, LabelCounts: []int64{1, 1}, Truncated: 1},
+			split:  Split{Answered: 1, LabelCounts: []int64{2, 0}, Truncated: 1},
 		},
 		{
 			name: "blocks", cfg: Config{Task: "mlm", MaxLength: 5},

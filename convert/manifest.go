@@ -82,6 +82,9 @@ type Vocab struct {
 	// Special are the special tokens of all but a vocab.txt, and Mask is how a hidden one is written.
 	Special text.Roles `json:"special,omitzero"`
 	Mask    string     `json:"mask_token,omitempty"`
+	// NoFirst and NoLast say that no special token begins, or ends, a text.
+	NoFirst bool `json:"no_first_token,omitempty"`
+	NoLast  bool `json:"no_last_token,omitempty"`
 }
 
 // Split describes the records of one split.

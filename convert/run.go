@@ -255,38 +255,44 @@ func (c *conversion) readVocab() error {
 	c.manifest.Vocab = Vocab{File: c.vocab.Name, Size: c.tokenizer.Vocab().Size(), SHA256: hex.EncodeToString(sum[:])}
 	if c.vocab.Name == tokenizers.Vocab {
 		c.manifest.Vocab.set(c.vocab.Config)
-	} else if err := c.cfg.checkTokenizer(c.tokenizer, c.vocab.Path); err != nil {
+	} else if err := c.checkTokenizer(c.tokenizer, c.vocab.Path); err != nil {
 		return err
 	} else {
 		c.manifest.Vocab.Special, c.manifest.Vocab.Mask = c.tokenizer.Roles(), c.tokenizer.MaskToken()
+		frame := c.tokenizer.Template().Single
+		c.manifest.Vocab.NoFirst, c.manifest.Vocab.NoLast = len(frame.Before) == 0, len(frame.After) == 0
 	}
 	return nil
 }
 
 // checkTokenizer refuses a tokenizer that lacks what the task needs.
-func (c *Config) checkTokenizer(t *text.Tokenizer, path string) error {
-	if c.Tokenizer.LiteralSpecials {
+func (c *conversion) checkTokenizer(t *text.Tokenizer, path string) error {
+	task := c.cfg.task()
+	if c.cfg.Tokenizer.LiteralSpecials {
 		return fault.Usagef("convert: special tokens of texts are plain characters with a vocab.txt only, and not with %s; leave out --literal-specials", path)
 	}
 	template := t.Template()
-	switch {
-	case c.task().kind == LanguageModel && twoSegments(template.Single):
+	switch mask := t.Roles().Mask; {
+	case task.kind == LanguageModel && twoSegments(template.Single):
 		return nil
-	case len(template.Single.Before) == 0 || len(template.Single.After) == 0:
-		return fault.Usagef("convert: tokenizer %s puts no tokens before and after a text, such as <s> and </s>, which models need; expected a post-processor with both", path)
-	case c.pairs() && (len(template.Pair.Before) == 0 || len(template.Pair.Between) == 0 || len(template.Pair.After) == 0):
-		return fault.Usagef("convert: tokenizer %s puts no tokens before, between and after two texts; expected a post-processor with all three", path)
 	case !twoSegments(template.Single) || !twoSegments(template.Pair):
 		return fault.Usagef("convert: tokenizer %s gives tokens types other than 0 and, at the end, 1; expected a template such as BERT's or RoBERTa's", path)
-	case c.task().kind == MaskedLM && t.Roles().Mask < 0:
-		return fault.Usagef("convert: tokenizer %s has no token to hide others by, such as <mask>, which task %s needs", path, c.taskName())
+	case task.kind == MaskedLM && mask < 0:
+		return fault.Usagef("convert: tokenizer %s has no token to hide others by, such as <mask>, which task %s needs", path, c.cfg.taskName())
+	case task.kind == MaskedLM && !slices.Contains(t.AppendIDs(nil, t.MaskToken()), mask):
+		return fault.Usagef("convert: tokenizer %s does not take %s in a text for its token, as a control symbol of SentencePiece, so that none could be filled in; expected a user-defined symbol", path, t.MaskToken())
+	case c.pairs() && template.Pair.TypeA == template.Pair.TypeB && len(template.Pair.Between) == 0:
+		return fault.Usagef("convert: tokenizer %s puts nothing between two texts, so that a model could not tell where the second begins; expected a post-processor with a token between them", path)
 	}
 	return nil
 }
 
 // pairs reports whether there may be second texts.
-func (c *Config) pairs() bool {
-	return c.Schema != "" || c.task().pair != "" || c.task().kind == QuestionAnswering
+func (c *conversion) pairs() bool {
+	if c.schema != nil {
+		return slices.ContainsFunc(c.schema.features, func(f *featureSchema) bool { return f.kind == KindText && len(f.columns) > 1 })
+	}
+	return c.cfg.task().pair != "" || c.cfg.task().kind == QuestionAnswering
 }
 
 // twoSegments reports whether a template gives tokens the type 0, and from one on 1.

@@ -90,7 +90,11 @@ func (c *tagged) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *i
 		return fmt.Sprintf("has %s and %s; expected as many", table.Count(len(s.words), "word"), table.Count(len(s.tags), "label"))
 	}
 	e.encoding.IDs, e.wordEnds = c.words.EncodeWords(e.encoding.IDs[:0], e.wordEnds[:0], s.words, c.cfg.MaxLength)
-	ids, labels := e.encoding.IDs, append(e.labels[:0], Uncounted)
+	ids, labels := e.encoding.IDs, e.labels[:0]
+	frame := c.words.Template().Single
+	for range frame.Before {
+		labels = append(labels, Uncounted)
+	}
 	r.truncated = len(e.wordEnds) < len(s.words)
 	for i, end := range e.wordEnds {
 		if s.tags == nil {
@@ -107,10 +111,16 @@ func (c *tagged) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *i
 			}
 		}
 	}
-	labels = append(labels, Uncounted)
+	for range frame.After {
+		labels = append(labels, Uncounted)
+	}
 	e.labels = labels
-	if len(ids) == 2 {
-		return fmt.Sprintf("has the first word %q of more tokens than fit into %d; raise the maximum length", table.Clip(s.words[0]), c.cfg.MaxLength)
+	switch {
+	case len(ids) > frame.Specials():
+	case !r.truncated:
+		return "has no words of which the tokenizer leaves a token"
+	default:
+		return fmt.Sprintf("has the first word %q of more tokens than fit into %d; raise the maximum length", table.Clip(s.words[len(e.wordEnds)]), c.cfg.MaxLength)
 	}
 	var a answer
 	if s.tags != nil {

@@ -129,27 +129,22 @@ func (t *Tokenizer) AppendWord(dst []int32, word string) []int32 {
 	return t.algorithm.AppendWord(dst, word)
 }
 
-// EncodeWords appends the token that begins a text, the ids of the first words that fit, and the token that
-// ends it, at most a given number in all, and to ends the number of ids up to the end of each of those
-// words. A word of which nothing is left, such as a control character, is an unknown token.
+// EncodeWords appends the tokens that begin a text, the ids of the first words that fit, and the tokens that
+// end it, at most a given number in all, and to ends the number of ids up to the end of each of those
+// words. A word of which nothing is left, such as a control character, has none, and ends where the word
+// before it does.
 func (t *Tokenizer) EncodeWords(ids []int32, ends []int, words []string, most int) ([]int32, []int) {
-	ids = append(ids, t.roles.Cls)
+	frame := &t.template.Single
+	ids = appendSpecials(ids, frame.Before)
 	for _, word := range words {
 		start := len(ids)
-		if ids = t.AppendWord(ids, word); len(ids) == start {
-			unknown := t.roles.Unk
-			if unknown < 0 {
-				unknown = t.roles.Sep
-			}
-			ids = append(ids, unknown)
-		}
-		if len(ids) >= most { // no room for the end
+		if ids = t.AppendWord(ids, word); len(ids)+len(frame.After) > most {
 			ids = ids[:start]
 			break
 		}
 		ends = append(ends, len(ids))
 	}
-	return append(ids, t.roles.Sep), ends
+	return appendSpecials(ids, frame.After), ends
 }
 
 // ByWords reports whether the ids of a text are those of its words, one after the other.

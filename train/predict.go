@@ -188,7 +188,14 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.
 	if r.Export.Contract.Task == task.QuestionAnswering {
 		return r.predictQuestions(ctx, split, each)
 	}
-	p, err := r.Predictor(nil)
+	var tokenizer *text.Tokenizer // which says what is around the words
+	if r.Export.Contract.Task == task.Tokens && r.VocabPath() != "" {
+		var err error
+		if tokenizer, err = r.Tokenizer("", nil); err != nil {
+			return err
+		}
+	}
+	p, err := r.Predictor(tokenizer)
 	if err != nil {
 		return err
 	}

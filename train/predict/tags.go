@@ -38,14 +38,18 @@ func (t tagger) with(tokenizer *text.Tokenizer) Renderer {
 }
 
 // Render implements Renderer. The label of a word is that of its first token. Without a text, each
-// token between [CLS] and [SEP] counts as a word.
+// token between those that begin and end a text, such as [CLS] and [SEP], counts as a word.
 func (t tagger) Render(e Example, r Result) (Answer, error) {
 	if t.output >= len(r) || len(r[t.output].Shape) != 2 || r[t.output].Shape[0] != len(e.Encoding.IDs) {
 		return nil, fmt.Errorf("unexpected outputs of the model; expected probabilities for each of %d tokens and each label", len(e.Encoding.IDs))
 	}
 	a := Tags{Truncated: e.Encoding.Truncated}
 	p, labels := r[t.output].Data, r[t.output].Shape[1]
-	end := len(e.Encoding.IDs) - 1 // [SEP]
+	frame := text.BertTemplate(0, 0).Single
+	if t.tokenizer != nil {
+		frame = t.tokenizer.Template().Single
+	}
+	token, end := len(frame.Before), len(e.Encoding.IDs)-len(frame.After)
 	add := func(token int, word string) {
 		best := 0
 		mine := p[token*labels : (token+1)*labels]
@@ -60,7 +64,7 @@ func (t tagger) Render(e Example, r Result) (Answer, error) {
 		}
 	}
 	if e.Text == nil || t.tokenizer == nil {
-		for token := 1; token < end; token++ {
+		for ; token < end; token++ {
 			add(token, "")
 		}
 		return a, nil
@@ -69,7 +73,6 @@ func (t tagger) Render(e Example, r Result) (Answer, error) {
 		return nil, fault.Usagef("the text is a pair; expected a single text, whose words get labels")
 	}
 	var ids []int32
-	token := 1
 	for _, word := range wordsOf(e.Text.A) {
 		if ids = t.tokenizer.AppendWord(ids[:0], word); len(ids) == 0 {
 			continue

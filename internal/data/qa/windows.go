@@ -152,11 +152,8 @@ func typesOf(specials []text.Special) (types []int32) {
 // are not all in the window. fits reports that the tokens' words are these characters, and no more.
 func (w Window) Place(start, end int32) (first, last int, fits, ok bool) {
 	first, last = -1, -1
-	for i, behind := range w.Ends {
-		if behind == 0 {
-			continue
-		}
-		if first < 0 && behind > start {
+	for i := w.First; i <= w.Last; i++ {
+		if first < 0 && w.Ends[i] > start {
 			first = i
 		}
 		if w.Starts[i] < end {
@@ -166,7 +163,7 @@ func (w Window) Place(start, end int32) (first, last int, fits, ok bool) {
 	if first < 0 || last < first || w.Ends[last] < end {
 		return 0, 0, false, false
 	}
-	begins, ends := w.Ends[first-1] == 0, w.Ends[last+1] == 0 // the part
+	begins, ends := first == w.First, last == w.Last
 	if begins && (w.cutFirst || w.Starts[first] > start) || ends && w.cutLast {
 		return 0, 0, false, false // it begins before the window, or ends after it
 	}

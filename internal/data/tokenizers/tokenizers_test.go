@@ -21,25 +21,31 @@ type golden struct {
 	Size       int
 }
 
-// goldens returns the goldens, by the folders that it writes.
-func goldens(t *testing.T) (texts []string, pairs [][2]string, folders map[string]golden) {
-	file, err := os.Open("testdata/goldens.json.gz")
+// readGolden reads a file of goldens.
+func readGolden(t *testing.T, name string, to any) {
+	t.Helper()
+	file, err := os.Open(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
 	z, err := gzip.NewReader(file)
+	if err == nil {
+		err = json.NewDecoder(z).Decode(to)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// goldens returns the goldens, by the folders that it writes.
+func goldens(t *testing.T) (texts []string, pairs [][2]string, folders map[string]golden) {
 	var all struct {
 		Texts   []string
 		Pairs   [][2]string
 		Folders map[string]golden
 	}
-	if err := json.NewDecoder(z).Decode(&all); err != nil {
-		t.Fatal(err)
-	}
+	readGolden(t, "goldens.json.gz", &all)
 	folders = map[string]golden{}
 	for name, g := range all.Folders {
 		dir := filepath.Join(t.TempDir(), name)

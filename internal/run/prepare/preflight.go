@@ -454,6 +454,12 @@ func (f *Preflight) vocabulary() {
 		return
 	}
 	f.knownMask()
+	if m.Vocab.NoFirst && f.contract.Model.Config["pooling"] == "first" {
+		f.add("the graph reads the first token of a text, and the tokenizer of data %s puts no special token there; export with --pooling mean, or convert with a tokenizer that begins texts with a token such as <s>", f.records.Dir)
+	}
+	if m.Vocab.NoLast && f.params.Data.Truncate {
+		f.add("data.truncate keeps the last token of a record, and the tokenizer of data %s puts no special token there; convert with a lower --max-length in its place", f.records.Dir)
+	}
 	path := vfs.Join(f.records.Dir, m.Vocab.File)
 	switch sum, err := VocabSum(path); {
 	case err != nil:
