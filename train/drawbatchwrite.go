@@ -71,6 +71,8 @@ type drawnReport struct {
 	Sequences []shownSequence `json:"sequences,omitempty"`
 	// Records are those of the examples, of batches without packed texts.
 	Records []string `json:"records,omitempty"`
+	// Texts are those of packed rows, in their order, if nothing says which record each is of.
+	Texts []string `json:"texts,omitempty"`
 }
 
 // featureReport is a feature of a batch.
@@ -128,8 +130,28 @@ func (d *Drawn) report() drawnReport {
 		for i := range d.Examples {
 			r.Records = append(r.Records, d.Describe(i))
 		}
+		r.Texts = d.texts()
 	}
 	return r
+}
+
+// texts returns the texts of packed rows, with the tokens that are hidden.
+func (d *Drawn) texts() (out []string) {
+	ids, sequences := d.Feature(packed.InputIDs), d.Feature(packed.SequenceIDs)
+	if d.Tokenizer == nil || ids == nil || sequences == nil || d.RowLength == 0 {
+		return nil
+	}
+	for start := 0; start < len(sequences.Int32); {
+		end := start + 1
+		for end%d.RowLength != 0 && sequences.Int32[end] == sequences.Int32[start] {
+			end++
+		}
+		if sequences.Int32[start] != 0 {
+			out = append(out, d.Tokenizer.Sentence(ids.Int32[start:end], 200))
+		}
+		start = end
+	}
+	return out
 }
 
 // labelOf returns the label of an example as text; "" if it has no single one.
@@ -170,6 +192,9 @@ func (d *Drawn) Write(out io.Writer) error {
 			fmt.Fprintf(tabs, "\nrow %d\n", row)
 		}
 		fmt.Fprintf(tabs, "  %d to %d\t%s\t%s\t%s\n", s.Start, s.Start+s.Tokens-1, s.Record, s.Label, s.Text)
+	}
+	if len(r.Texts) > 0 {
+		fmt.Fprintf(tabs, "\ntexts\n  %s\n", strings.Join(r.Texts, "\n  "))
 	}
 	if len(r.Records) > 0 {
 		fmt.Fprintf(tabs, "\nrecords\n  %s\n", strings.Join(r.Records, "\n  "))

@@ -129,8 +129,11 @@ func wordsOf(s string) []string {
 	return out
 }
 
-// punctuation reports whether tokenizers separate a character from words.
-func punctuation(r rune) bool { return unicode.IsPunct(r) || unicode.IsSymbol(r) }
+// punctuation reports whether tokenizers such as BERT's separate a character from words: not an emoji, or a
+// sign beyond ASCII.
+func punctuation(r rune) bool {
+	return unicode.IsPunct(r) || r < utf8.RuneSelf && unicode.IsSymbol(r)
+}
 
 // Names implements Renderer.
 func (t tagger) Names() []string { return []string{"tags", "truncated"} }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +86,12 @@ func familyOf(s *settings) (*family, error) {
 		s.folder, what, strings.Join(known, ", "))
 }
 
+// HasFamily reports whether models of a model_type have more around a model of SentencePiece than its file
+// says.
+func HasFamily(modelType string) bool {
+	return slices.ContainsFunc(families, func(f family) bool { return slices.Contains(f.types, modelType) })
+}
+
 // object is a part of a tokenizer.json.
 type object map[string]any
 
@@ -100,7 +107,7 @@ func (f *family) convert(m *sentencepiece.Model, s *settings) ([]byte, error) {
 			ids[p.Text] = int32(id)
 		}
 	}
-	for _, token := range f.tokens {
+	for _, token := range slices.Sorted(maps.Values(f.tokens)) {
 		if _, ok := ids[token]; !ok {
 			return nil, fmt.Errorf("it has no piece %s, as those of %s have", token, f.types[0])
 		}

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -98,5 +101,106 @@ func TestFamilies(t *testing.T) {
 				t.Errorf("%s: %q: got %v %v, expected %v %v", name, p, got.IDs, got.TypeIDs, g.Pairs[i], g.Types[i])
 			}
 		}
+	}
+}
+
+// TestWrongFolders checks that what a folder says is done or refused, in one sentence of class Usage.
+func TestWrongFolders(t *testing.T) {
+	const bert = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nA\n"
+	_, _, folders := goldens(t)
+	models := map[string]golden{}
+	for dir, g := range folders {
+		models[filepath.Base(dir)] = g
+	}
+	json := func(name, find, put string) map[string][]byte {
+		files := map[string][]byte{}
+		for file, content := range models[name].Files {
+			files[file] = []byte(strings.ReplaceAll(string(content), find, put))
+		}
+		return files
+	}
+	with := func(config string, files map[string][]byte) map[string][]byte {
+		files["tokenizer_config.json"] = []byte(config)
+		return files
+	}
+	vocab := func(config string) map[string][]byte {
+		return with(config, map[string][]byte{Vocab: []byte(bert)})
+	}
+	cut := json("t5few", "", "")
+	cut["spiece.model"] = cut["spiece.model"][:300]
+	both := json("t5few", "", "")
+	both[JSON] = []byte(`{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}`)
+	for i, tt := range []struct {
+		files map[string][]byte
+		want  string
+	}{
+		{vocab(`{"do_basic_tokenize": false}`), "do_basic_tokenize is false, which is not done here; expected true"},
+		{vocab(`{"odd": 1}`), "odd is 1, and what that changes is not known here; name the file"},
+		{vocab(`{"tokenizer_class": "GPT2Tokenizer"}`), "that the tokenizer is a GPT2Tokenizer, whose vocab.txt is not read as BERT's"},
+		{vocab(`{"mask_token": "<mask>"}`), `mask_token "<mask>", which vocab.txt has not`},
+		{vocab(`{"added_tokens_decoder": {"7": {"content": "a"}}}`), `added_tokens_decoder "a" with the id 7; in vocab.txt it has 5`},
+		{vocab(`{"added_tokens_decoder": {"5": {"content": "a", "lstrip": false}}}`), `of token "a" other single_word, lstrip, rstrip or normalized than vocab.txt`},
+		{vocab(`[`), "tokenizer_config.json is not a JSON object"},
+		{with(`{"tokenizer_class": "LlamaTokenizer"}`, json("t5few", "", "")), "says LlamaTokenizer, whose special tokens are not known here; expected albert, xlm-roberta, camembert, t5"},
+		{with(`{"tokenizer_class": "AlbertTokenizer"}`, json("t5few", "", "")), "it has no piece [CLS], as those of albert have"},
+		{with(`{"tokenizer_class": "T5Tokenizer", "eos_token": "<end>"}`, json("t5few", "", "")), `that eos_token is "<end>"; expected "</s>"`},
+		{json("albertcased_saved", `"do_lower_case": false`, `"do_lower_case": true`), ""}, // its table changes letters
+		{json("t5few_saved", `"eos_token": "</s>"`, `"eos_token": "</s>", "add_eos_token": false`), "that add_eos_token is false, and tokenizer.json does not do so"},
+		{cut, "it cannot be read as a SentencePiece model"},
+		{both, "a folder has two tokenizers that differ"},
+		{map[string][]byte{"a.model": []byte("\x08\x01")}, "it has no pieces; expected a SentencePiece model"},
+		{map[string][]byte{"readme": nil}, "has no tokenizer; expected a tokenizer.json, a .model of SentencePiece or a vocab.txt in it"},
+	} {
+		dir := filepath.Join(t.TempDir(), "folder")
+		write(t, dir, tt.files)
+		_, err := Open(dir, text.Uncased())
+		if tt.want == "" && err == nil {
+			continue
+		}
+		if err = Usage(err); err == nil || tt.want == "" || !strings.Contains(err.Error(), tt.want) || fault.Of(err) != fault.Usage {
+			t.Errorf("%d: got %v, expected %s", i, err, tt.want)
+		}
+	}
+}
+
+// TestSettings checks that the settings of BERT are applied to a vocab.txt of a folder, and of no file.
+func TestSettings(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string][]byte{
+		Vocab: []byte("[UNK]\n[CLS]\n[SEP]\na\nA\n"), "tokenizer_config.json": []byte(`{"do_lower_case": false, "model_max_length": 64}`),
+	})
+	for path, want := range map[string]int32{dir: 4, filepath.Join(dir, Vocab): 3} {
+		f, err := Open(path, text.Uncased())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Tokenizer.AppendIDs(nil, "A"); !slices.Equal(got, []int32{want}) || (f.MaxLength == 64) != (want == 4) {
+			t.Errorf("%s: got %v and at most %d tokens, expected %d", path, got, f.MaxLength, want)
+		}
+	}
+	if _, err := Open(dir, text.Config{}); err != nil {
+		t.Errorf("case is kept: %v", err)
+	}
+	write(t, dir, map[string][]byte{"tokenizer_config.json": []byte(`{}`)})
+	if _, err := Open(dir, text.Config{}); err == nil || !strings.Contains(err.Error(), "case is lowered") {
+		t.Errorf("got %v, expected that BERT lowers case", err)
+	}
+}
+
+// TestLargeFile checks that a file that is too large is refused before it is read.
+func TestLargeFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), JSON)
+	if err := os.WriteFile(path, []byte(`{"model": {`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Open(path, text.Config{})
+	runtime.ReadMemStats(&after)
+	if taken := after.TotalAlloc - before.TotalAlloc; err == nil || fault.Of(err) != fault.Usage || taken > 1<<20 {
+		t.Errorf("got %v after %d bytes; expected an error of what is too large", err, taken)
 	}
 }

@@ -53,6 +53,11 @@ func (f *Preflight) Init(ctx context.Context) error {
 		return nil
 	}
 	path, binding := vocabOf(local)
+	if form := f.contract.Model.HuggingFace; form != nil && !binding && m.Vocab.Kept() == tokenizers.Model {
+		if kind, _ := form.Config["model_type"].(string); tokenizers.HasFamily(kind) {
+			f.add("init %s has the weights of a model of type %s, whose texts are not prepared as by the SentencePiece model of data %s alone; convert the data with --tokenizer FOLDER, that of the model with its config.json", from, kind, f.records.Dir)
+		}
+	}
 	switch how := OtherVocab(path, vfs.Join(f.records.Dir, m.Vocab.File)); {
 	case how != "" && binding:
 		f.add("init %s has another vocabulary than data %s (%s); convert the data with --vocab %s", from, f.records.Dir, how, path)
