@@ -18,6 +18,7 @@ import (
 
 var (
 	benchShape = flag.String("shape", "2,128,2,512", "layers, width, heads and inner width of BenchmarkKernels' model")
+	benchReach = flag.Int("window", 64, "how far local attention of BenchmarkKernels' model looks")
 	benchRows  = flag.String("rows", "53,60;41,53", "its sequences' lengths: a comma between those of a row, a semicolon between rows")
 )
 
@@ -67,6 +68,19 @@ func BenchmarkKernels(b *testing.B) {
 				in = append(in, c.constant([]float32{}))
 			}
 			c.call("GorbitAttentionDropoutGradient", in...)
+		}},
+		{"local_attention", layers, func(c *calls) {
+			in := []tf.Input{c.noise(triple), c.constant(ids), c.constant(int32(heads)), c.constant(int32(*benchReach))}
+			c.call("GorbitLocalAttentionDropout", append(in, c.drawn()...)...)
+		}},
+		{"local_attention_gradient", layers, func(c *calls) {
+			in := []tf.Input{c.noise(narrow), c.noise(triple), c.constant(ids), c.constant(int32(heads)), c.constant(int32(*benchReach))}
+			in = append(in, c.drawn()...)
+			in = append(in, c.noise(narrow), c.full([]int64{positions, heads, 2}, 0.02))
+			for range 4 {
+				in = append(in, c.constant([]float32{}))
+			}
+			c.call("GorbitLocalAttentionDropoutGradient", in...)
 		}},
 		{"squares", 1, func(c *calls) {
 			var all tf.OutputList

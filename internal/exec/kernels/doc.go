@@ -17,17 +17,30 @@
 //	residual_norm                    x, residual, scale, offset, epsilon -> y
 //	residual_norm_dropout            ..., rate, key, counter -> y, and the gradient's inputs
 //	residual_norm_dropout_gradient   dy, scale, rate, key, counter, ... -> dx, dbias, dresidual, dscale, doffset
+//	scale_norm                       x, scale, epsilon -> y, mean, reciprocal
+//	scale_norm_gradient              dy, x, scale, mean, reciprocal -> dx, dscale
+//	residual_dropout                 x, residual, rate, key, counter -> y, and the gradient's input
+//	residual_dropout_gradient        dy, rate, key, counter, ... -> dx
+//	geglu                            x -> y
+//	geglu_dropout                    x, rate, key, counter -> y, and the gradient's input
+//	geglu_dropout_gradient           dy, x, rate, key, counter, ... -> dx, y
+//	rotary                           x, cosines, sines, heads -> y
 //	attention                        qkv, sequence_ids, heads -> context
 //	attention_dropout                ..., rate, key, counter -> context, and the gradient's inputs
 //	attention_dropout_gradient       dy, qkv, ... -> dqkv, dbias
+//	local_attention                  qkv, sequence_ids, heads, window -> context
+//	local_attention_dropout          ..., rate, key, counter -> context, and the gradient's inputs
+//	local_attention_dropout_gradient dy, qkv, ... -> dqkv
 //	adamw                            variable, m, v, gradient, gradient_scale, iteration, learning_rate, ...
 //	sgd, lion                        variable, m, gradient, gradient_scale, iteration, learning_rate, ...
 //
 // x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with R*S = T. The
-// functions are defined in tools/gorbit_export/ops.py and optimizers/, and the formulas are in
-// docs/reference/contract.md. Attention uses only pairs of positions of the same sequence and is
-// zero at padding. It stores no matrix of pairs: the gradient recomputes the weights, as in Dao et
-// al. 2022. One more operation, Squares, sums the squares of many tensors.
+// functions are defined in tools/gorbit_export/ops.py, local.py, prenorm.py, rotary.py and
+// optimizers/, and the formulas are in docs/reference/contract.md. Attention uses only pairs of
+// positions of the same sequence and is zero at padding. It stores no matrix of pairs: the gradient
+// recomputes the weights, as in Dao et al. 2022. It takes a part of the queries at a time, those of
+// a block of the window if there is one, so that a token of a long row costs what one of a short row
+// does. One more operation, Squares, sums the squares of many tensors.
 //
 // The kernels are written for vectors of any width and compiled for AVX-512, for AVX2 with FMA, and
 // for the compiler's default target. The widest version that the processor supports is used. The

@@ -36,6 +36,9 @@ enum { kBlockRows = 32, kChunk = 1 << 15 };
 // Rows of attention weights whose random numbers are drawn together.
 enum { kDrawnRows = 8 };
 
+// Rows of attention weights that are computed together, unless a window has fewer.
+enum { kQueries = 512 };
+
 typedef struct {
   int64_t rows, width;
   const float *x, *dy;
@@ -59,8 +62,41 @@ typedef struct {
   const int32_t* ids;  // sequence ids of the run; NULL if all are equal
 } Run;
 
+// A norm without an offset.
 typedef struct {
-  int64_t row_length, width, heads, runs;
+  int64_t rows, width;
+  const float *x, *scale, *dy;
+  float epsilon;
+  float *y, *mean, *reciprocal, *dx;
+  float* partial;  // [blocks, width]: of scale
+} ScaleNorm;
+
+typedef struct {
+  int64_t rows, width;
+  const float *x, *residual;
+  Dropout dropout;
+  float* y;
+  bool failed;
+} Residual;
+
+// width is that of the value and of the gate, which stand side by side in x.
+typedef struct {
+  int64_t rows, width;
+  const float *x, *dy;
+  Dropout dropout;
+  float *y, *dx;
+  bool failed;
+} Geglu;
+
+typedef struct {
+  int64_t rows, width, heads, half;
+  const float *x, *cosines, *sines;
+  float* y;
+} Rotary;
+
+// window is how far apart positions may be that attend to each other; 0 for any distance.
+typedef struct {
+  int64_t row_length, width, heads, window, runs;
   const Run* run;
   const float *qkv, *context, *saved, *dy;
   Dropout dropout;
@@ -102,6 +138,12 @@ typedef struct {
   void (*gelu_gradient)(void*, int64_t);
   void (*norm)(void*, int64_t);
   void (*norm_gradient)(void*, int64_t);
+  void (*scale_norm)(void*, int64_t);
+  void (*scale_norm_gradient)(void*, int64_t);
+  void (*residual)(void*, int64_t);
+  void (*geglu)(void*, int64_t);
+  void (*geglu_gradient)(void*, int64_t);
+  void (*rotary)(void*, int64_t);
   void (*attention)(void*, int64_t);
   void (*attention_gradient)(void*, int64_t);
   void (*adam)(void*, int64_t);

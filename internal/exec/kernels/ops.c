@@ -255,6 +255,147 @@ static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* con
   end(&c);
 }
 
+// scale_norm(x, scale, epsilon) -> y, mean, reciprocal
+static void scale_norm(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  int64_t column[] = {dims[0], 1};
+  ScaleNorm n = {.rows = dims[0], .width = dims[1]};
+  n.y = instead(&c, 0, 0, 2, dims);
+  n.x = vector(&c, 0, dims[0] * dims[1]);
+  n.scale = vector(&c, 1, dims[1]);
+  n.epsilon = scalar(&c, 2);
+  n.mean = output(&c, 1, 2, column);
+  n.reciprocal = output(&c, 2, 2, column);
+  if (ok(&c) && dims[1] > 0) gorbit_parallel(blocks(dims[0]), gorbit_tasks()->scale_norm, &n);
+  end(&c);
+}
+
+// scale_norm_gradient(dy, x, scale, mean, reciprocal) -> dx, dscale
+static void scale_norm_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  ScaleNorm n = {.rows = dims[0], .width = dims[1]};
+  n.dx = instead(&c, 0, 0, 2, dims);
+  n.dy = vector(&c, 0, dims[0] * dims[1]);
+  n.x = vector(&c, 1, dims[0] * dims[1]);
+  n.scale = vector(&c, 2, dims[1]);
+  n.mean = (float*)vector(&c, 3, dims[0]);
+  n.reciprocal = (float*)vector(&c, 4, dims[0]);
+  float* dscale = output(&c, 1, 1, dims + 1);
+  n.partial = temporary(&c, blocks(dims[0]) * dims[1]);
+  if (ok(&c) && dims[1] > 0) {
+    gorbit_parallel(blocks(dims[0]), gorbit_tasks()->scale_norm_gradient, &n);
+    gather(n.partial, blocks(dims[0]), dims[1], dims[1], dscale);
+  }
+  end(&c);
+}
+
+static void drop(Call* c, Residual* r, const int64_t* dims) {
+  if (ok(c) && dims[1] > 0) gorbit_parallel(blocks(dims[0]), gorbit_tasks()->residual, r);
+  if (r->failed) fail(c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  end(c);
+}
+
+// residual_dropout(x, residual, rate, key, counter) -> y, keep
+static void residual_dropout(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  Residual r = {.rows = dims[0], .width = dims[1]};
+  r.y = instead(&c, 0, 0, 2, dims);
+  r.x = vector(&c, 0, dims[0] * dims[1]);
+  r.residual = vector(&c, 1, dims[0] * dims[1]);
+  r.dropout = dropout(&c, 2, 3, 4);
+  nothing(&c, 1, TF_BOOL);
+  drop(&c, &r, dims);
+}
+
+// residual_dropout_gradient(dy, rate, key, counter, keep) -> dx
+static void residual_dropout_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  Residual r = {.rows = dims[0], .width = dims[1]};
+  r.y = instead(&c, 0, 0, 2, dims);
+  r.x = vector(&c, 0, dims[0] * dims[1]);
+  r.dropout = dropout(&c, 1, 2, 3);
+  drop(&c, &r, dims);
+}
+
+// geglu(x) -> y, and geglu_dropout(x, rate, key, counter) -> y, keep
+static void gate(TF_OpKernelContext* context, bool train) {
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  if (ok(&c) && dims[1] % 2 != 0) fail(&c, TF_INVALID_ARGUMENT, "values and gates differ in width");
+  Geglu g = {.rows = dims[0], .width = dims[1] / 2};
+  g.y = output(&c, 0, 2, (int64_t[]){g.rows, g.width});
+  g.x = vector(&c, 0, dims[0] * dims[1]);
+  if (train) {
+    g.dropout = dropout(&c, 1, 2, 3);
+    nothing(&c, 1, TF_BOOL);
+  }
+  if (ok(&c)) gorbit_parallel(blocks(g.rows), gorbit_tasks()->geglu, &g);
+  if (g.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  end(&c);
+}
+
+static void geglu(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  gate(context, false);
+}
+
+static void geglu_dropout(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  gate(context, true);
+}
+
+// geglu_dropout_gradient(dy, x, rate, key, counter, keep) -> dx, y
+static void geglu_dropout_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2], twice[2];
+  matrix(&c, 0, dims);
+  matrix(&c, 1, twice);
+  Geglu g = {.rows = dims[0], .width = dims[1]};
+  g.dx = instead(&c, 1, 0, 2, twice);
+  g.y = instead(&c, 0, 1, 2, dims);
+  g.dy = vector(&c, 0, dims[0] * dims[1]);
+  g.x = vector(&c, 1, 2 * dims[0] * dims[1]);
+  g.dropout = dropout(&c, 2, 3, 4);
+  if (ok(&c)) gorbit_parallel(blocks(g.rows), gorbit_tasks()->geglu_gradient, &g);
+  if (g.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  end(&c);
+}
+
+// rotary(x, cosines, sines, heads) -> y
+static void rotary(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2], table[2];
+  matrix(&c, 0, dims);
+  matrix(&c, 1, table);
+  Rotary r = {.rows = dims[0], .width = dims[1], .half = table[1]};
+  r.y = instead(&c, 0, 0, 2, dims);
+  r.x = vector(&c, 0, dims[0] * dims[1]);
+  r.cosines = vector(&c, 1, dims[0] * r.half);
+  r.sines = vector(&c, 2, dims[0] * r.half);
+  TF_Tensor* heads = input(&c, 3);
+  if (ok(&c)) r.heads = elements(heads) == 1 ? *(int32_t*)TF_TensorData(heads) : 0;
+  if (ok(&c) && (r.heads < 1 || r.heads * 2 * r.half > r.width)) {
+    fail(&c, TF_INVALID_ARGUMENT, "the heads of rotary positions do not fit into the columns");
+  }
+  if (ok(&c)) gorbit_parallel(blocks(r.rows), gorbit_tasks()->rotary, &r);
+  end(&c);
+}
+
 // Divides rows of sequence ids into runs. Returns NULL and 0 if there is no memory.
 static Run* divide(Call* c, const int32_t* ids, int64_t rows, int64_t length, int64_t* count) {
   *count = 0;
@@ -300,9 +441,9 @@ static void clear(const Attention* a, int64_t rows, float* out, int64_t width) {
   }
 }
 
-// The inputs that forward and backward have in common: qkv, sequence_ids and heads, starting at
-// input i.
-static Attention shape(Call* c, int i, int64_t* rows, int64_t* tokens) {
+// The inputs that forward and backward have in common: qkv, sequence_ids and heads, and the window of
+// local attention, starting at input i.
+static Attention shape(Call* c, int i, bool local, int64_t* rows, int64_t* tokens) {
   TF_Tensor *qkv = input(c, i), *ids = input(c, i + 1), *heads = input(c, i + 2);
   Attention a = {.qkv = floats(qkv)};
   *rows = dim(c, ids, 2, 0);
@@ -317,19 +458,25 @@ static Attention shape(Call* c, int i, int64_t* rows, int64_t* tokens) {
     fail(c, TF_INVALID_ARGUMENT, "the shapes of attention's inputs do not match");
     return a;
   }
+  TF_Tensor* window = local ? input(c, i + 3) : NULL;
+  if (ok(c) && local) {
+    a.window = elements(window) == 1 ? *(int32_t*)TF_TensorData(window) : 0;
+    if (a.window < 1) fail(c, TF_INVALID_ARGUMENT, "the window of attention is not 1 or more");
+  }
   a.run = divide(c, TF_TensorData(ids), *rows, a.row_length, &a.runs);
   return a;
 }
 
 // attention(qkv, sequence_ids, heads) -> context, and
-// attention_dropout(..., rate, key, counter) -> context, query, key, value, weights, dropped
-static void attend(TF_OpKernelContext* context, bool train) {
+// attention_dropout(..., rate, key, counter) -> context, query, key, value, weights, dropped;
+// local attention has a window behind heads.
+static void attend(TF_OpKernelContext* context, bool train, bool local) {
   Call c = begin(context);
   int64_t rows, tokens;
-  Attention a = shape(&c, 0, &rows, &tokens);
+  Attention a = shape(&c, 0, local, &rows, &tokens);
   a.y = output(&c, 0, 2, (int64_t[]){tokens, a.width});
   if (train) {
-    a.dropout = dropout(&c, 3, 4, 5);
+    a.dropout = dropout(&c, 3 + local, 4 + local, 5 + local);
     // The output that holds the queries with TensorFlow's own operations holds the maximum and
     // the reciprocal sum of the softmax. The other outputs for the gradient are empty.
     a.save = output(&c, 1, 3, (int64_t[]){tokens, a.heads, 2});
@@ -346,39 +493,59 @@ static void attend(TF_OpKernelContext* context, bool train) {
 
 static void attention(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  attend(context, false);
+  attend(context, false, false);
 }
 
 static void attention_dropout(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  attend(context, true);
+  attend(context, true, false);
+}
+
+static void local_attention(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend(context, false, true);
+}
+
+static void local_attention_dropout(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend(context, true, true);
 }
 
 // attention_dropout_gradient(dy, qkv, sequence_ids, heads, rate, key, counter, context, query,
-// key, value, weights, dropped) -> dqkv, dbias
-static void attention_dropout_gradient(void* unused, TF_OpKernelContext* context) {
-  (void)unused;
+// key, value, weights, dropped) -> dqkv, dbias; local attention has a window behind heads, and no
+// dbias.
+static void attend_gradient(TF_OpKernelContext* context, bool local) {
   Call c = begin(context);
   int64_t rows, tokens, dims[2];
   matrix(&c, 1, dims);
   float* dqkv = instead(&c, 1, 0, 2, dims);
-  Attention a = shape(&c, 1, &rows, &tokens);
+  Attention a = shape(&c, 1, local, &rows, &tokens);
   int64_t width = 3 * a.width;
   a.dy = vector(&c, 0, tokens * a.width);
-  a.dropout = dropout(&c, 4, 5, 6);
-  a.context = vector(&c, 7, tokens * a.width);
-  a.saved = vector(&c, 8, tokens * a.heads * 2);
+  a.dropout = dropout(&c, 4 + local, 5 + local, 6 + local);
+  a.context = vector(&c, 7 + local, tokens * a.width);
+  a.saved = vector(&c, 8 + local, tokens * a.heads * 2);
   a.dqkv = dqkv;
-  float* dbias = output(&c, 1, 1, &width);
+  float* dbias = local ? NULL : output(&c, 1, 1, &width);
   a.partial = temporary(&c, a.runs * width);
   if (ok(&c)) {
     clear(&a, rows, a.dqkv, width);
     gorbit_parallel(a.runs * a.heads, gorbit_tasks()->attention_gradient, &a);
-    gather(a.partial, a.runs, width, width, dbias);
+    if (!local) gather(a.partial, a.runs, width, width, dbias);
   }
   if (a.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
   free((void*)a.run);
   end(&c);
+}
+
+static void attention_dropout_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend_gradient(context, false);
+}
+
+static void local_attention_dropout_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend_gradient(context, true);
 }
 
 static void copy(TF_OpKernelContext* unused, TF_Tensor* from, TF_Tensor* to) {
@@ -526,7 +693,7 @@ static const struct {
   void (*compute)(void*, TF_OpKernelContext*);
   void (*infer)(TF_ShapeInferenceContext*, TF_Status*);
   bool stateful;  // takes variables
-  const char *in[14], *out[7];
+  const char *in[15], *out[7];
 } kOps[] = {
     {"GorbitGelu", gelu, same, false, {"x: float"}, {"y: float"}},
     {"GorbitGeluGradient", gelu_gradient, same, false, {"dy: float", "x: float"},
@@ -549,6 +716,32 @@ static const struct {
      {"dy: float", "qkv: float", "sequence_ids: int32", "heads: int32", DRAWN, "context: float",
       "q: float", "k: float", "v: float", "weights: float", "dropped: float"},
      {"dqkv: float", "dbias: float"}},
+    {"GorbitLocalAttention", local_attention, unknown, false,
+     {"qkv: float", "sequence_ids: int32", "heads: int32", "window: int32"}, {"context: float"}},
+    {"GorbitLocalAttentionDropout", local_attention_dropout, unknown, false,
+     {"qkv: float", "sequence_ids: int32", "heads: int32", "window: int32", DRAWN},
+     {"context: float", "q: float", "k: float", "v: float", "weights: float", "dropped: float"}},
+    {"GorbitLocalAttentionDropoutGradient", local_attention_dropout_gradient, unknown, false,
+     {"dy: float", "qkv: float", "sequence_ids: int32", "heads: int32", "window: int32", DRAWN,
+      "context: float", "q: float", "k: float", "v: float", "weights: float", "dropped: float"},
+     {"dqkv: float"}},
+    {"GorbitRotary", rotary, same, false,
+     {"x: float", "cosines: float", "sines: float", "heads: int32"}, {"y: float"}},
+    {"GorbitScaleNorm", scale_norm, same, false,
+     {"x: float", "scale: float", "epsilon: float"},
+     {"y: float", "mean: float", "reciprocal: float"}},
+    {"GorbitScaleNormGradient", scale_norm_gradient, same, false,
+     {"dy: float", "x: float", "scale: float", "mean: float", "reciprocal: float"},
+     {"dx: float", "dscale: float"}},
+    {"GorbitResidualDropout", residual_dropout, same, false,
+     {"x: float", "residual: float", DRAWN}, {"y: float", "keep: bool"}},
+    {"GorbitResidualDropoutGradient", residual_dropout_gradient, same, false,
+     {"dy: float", DRAWN, "keep: bool"}, {"dx: float"}},
+    {"GorbitGeglu", geglu, unknown, false, {"x: float"}, {"y: float"}},
+    {"GorbitGegluDropout", geglu_dropout, unknown, false, {"x: float", DRAWN},
+     {"y: float", "keep: bool"}},
+    {"GorbitGegluDropoutGradient", geglu_dropout_gradient, unknown, false,
+     {"dy: float", "x: float", DRAWN, "keep: bool"}, {"dx: float", "y: float"}},
     {"GorbitAdamw", adamw, none, true,
      {"variable: resource", "m: resource", "v: resource", "gradient: float",
       "gradient_scale: float", "iteration: int64", "learning_rate: float", "weight_decay: float",

@@ -301,9 +301,184 @@ static void NAME(norm_gradient)(void* argument, int64_t block) {
   }
 }
 
+static void NAME(scale_norm)(void* argument, int64_t block) {
+  const ScaleNorm* a = argument;
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
+  if (end > a->rows) end = a->rows;
+  for (int64_t row = begin; row < end; row++) {
+    const float* x = a->x + row * width;
+    float* y = a->y + row * width;
+    vf sums = {}, squares = {};
+    int64_t j = 0;
+    for (; j + W <= width; j += W) sums += LOAD(x + j);
+    float mean = NAME(sum)(sums);
+    for (; j < width; j++) mean += x[j];
+    mean /= (float)width;
+    for (j = 0; j + W <= width; j += W) {
+      vf v = LOAD(x + j) - mean;
+      squares += v * v;
+    }
+    float variance = NAME(sum)(squares);
+    for (; j < width; j++) variance += (x[j] - mean) * (x[j] - mean);
+    float reciprocal = 1.0f / sqrtf(variance / (float)width + a->epsilon);
+    a->mean[row] = mean, a->reciprocal[row] = reciprocal;
+    for (j = 0; j + W <= width; j += W) {
+      STORE(y + j, (LOAD(x + j) - mean) * reciprocal * LOAD(a->scale + j));
+    }
+    for (; j < width; j++) y[j] = (x[j] - mean) * reciprocal * a->scale[j];
+  }
+}
+
+static void NAME(scale_norm_gradient)(void* argument, int64_t block) {
+  const ScaleNorm* a = argument;
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
+  if (end > a->rows) end = a->rows;
+  float* scale = a->partial + block * width;
+  memset(scale, 0, (size_t)width * 4);
+  for (int64_t row = begin; row < end; row++) {
+    const float *x = a->x + row * width, *dy = a->dy + row * width;
+    float *dx = a->dx + row * width, mean = a->mean[row], reciprocal = a->reciprocal[row];
+    vf s1 = {}, s2 = {};
+    int64_t j = 0;
+    for (; j + W <= width; j += W) {
+      vf d = LOAD(dy + j), n = (LOAD(x + j) - mean) * reciprocal, g = d * LOAD(a->scale + j);
+      s1 += g;
+      s2 += g * n;
+      STORE(scale + j, LOAD(scale + j) + d * n);
+    }
+    float m1 = NAME(sum)(s1), m2 = NAME(sum)(s2);
+    for (; j < width; j++) {
+      float n = (x[j] - mean) * reciprocal, g = dy[j] * a->scale[j];
+      m1 += g;
+      m2 += g * n;
+      scale[j] += dy[j] * n;
+    }
+    m1 /= (float)width;
+    m2 /= (float)width;
+    for (j = 0; j + W <= width; j += W) {
+      vf n = (LOAD(x + j) - mean) * reciprocal;
+      STORE(dx + j, reciprocal * (LOAD(dy + j) * LOAD(a->scale + j) - m1 - n * m2));
+    }
+    for (; j < width; j++) {
+      float n = (x[j] - mean) * reciprocal;
+      dx[j] = reciprocal * (dy[j] * a->scale[j] - m1 - n * m2);
+    }
+  }
+}
+
+// Without a residual: dropout alone, which is its own gradient.
+static void NAME(residual)(void* argument, int64_t block) {
+  Residual* a = argument;
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
+  if (end > a->rows) end = a->rows;
+  uint64_t* random = (uint64_t*)gorbit_scratch(2 * NAME(drawn)(1, width));
+  if (random == NULL) {
+    a->failed = true;
+    return;
+  }
+  const int16_t* numbers = (const int16_t*)random;
+  for (int64_t row = begin; row < end; row++) {
+    int64_t at = row * width;
+    if (a->dropout.on) {
+      NAME(draw)(&a->dropout, at, width, 1, 0, random);
+      numbers = (const int16_t*)random + at % 8;
+    }
+    for (int64_t j = 0; j < width; j += W) {
+      int64_t n = width - j < W ? width - j : W;
+      vf v = NAME(some)(a->x + at + j, n);
+      if (a->dropout.on) v *= NAME(mask)(&a->dropout, numbers + j, a->dropout.factor);
+      if (a->residual) v += NAME(some)(a->residual + at + j, n);
+      NAME(keep)(a->y + at + j, v, n);
+    }
+  }
+}
+
+static void NAME(geglu)(void* argument, int64_t block) {
+  Geglu* a = argument;
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
+  if (end > a->rows) end = a->rows;
+  uint64_t* random = (uint64_t*)gorbit_scratch(2 * NAME(drawn)(1, width));
+  if (random == NULL) {
+    a->failed = true;
+    return;
+  }
+  const int16_t* numbers = (const int16_t*)random;
+  for (int64_t row = begin; row < end; row++) {
+    const float *x = a->x + row * 2 * width, *gate = x + width;
+    float* y = a->y + row * width;
+    if (a->dropout.on) {
+      NAME(draw)(&a->dropout, row * width, width, 1, 0, random);
+      numbers = (const int16_t*)random + row * width % 8;
+    }
+    for (int64_t j = 0; j < width; j += W) {
+      int64_t n = width - j < W ? width - j : W;
+      vf e, v = NAME(some)(x + j, n);
+      v *= NAME(phi)(v, &e) * NAME(some)(gate + j, n);
+      if (a->dropout.on) v *= NAME(mask)(&a->dropout, numbers + j, a->dropout.factor);
+      NAME(keep)(y + j, v, n);
+    }
+  }
+}
+
+static void NAME(geglu_gradient)(void* argument, int64_t block) {
+  Geglu* a = argument;
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
+  if (end > a->rows) end = a->rows;
+  uint64_t* random = (uint64_t*)gorbit_scratch(2 * NAME(drawn)(1, width));
+  if (random == NULL) {
+    a->failed = true;
+    return;
+  }
+  const int16_t* numbers = (const int16_t*)random;
+  for (int64_t row = begin; row < end; row++) {
+    const float *x = a->x + row * 2 * width, *dy = a->dy + row * width;
+    // In the memory of x and dy, if nobody else needs them.
+    float *y = a->y + row * width, *dx = a->dx + row * 2 * width;
+    if (a->dropout.on) {
+      NAME(draw)(&a->dropout, row * width, width, 1, 0, random);
+      numbers = (const int16_t*)random + row * width % 8;
+    }
+    for (int64_t j = 0; j < width; j += W) {
+      int64_t n = width - j < W ? width - j : W;
+      vf e, v = NAME(some)(x + j, n), gate = NAME(some)(x + width + j, n);
+      vf p = NAME(phi)(v, &e), d = NAME(some)(dy + j, n), value = v * p;
+      vf product = value * gate;
+      if (a->dropout.on) {
+        vf kept = NAME(mask)(&a->dropout, numbers + j, a->dropout.factor);
+        d *= kept;
+        product *= kept;
+      }
+      NAME(keep)(y + j, product, n);
+      NAME(keep)(dx + j, d * gate * (p + v * e * 0.39894228f), n);
+      NAME(keep)(dx + width + j, d * value, n);
+    }
+  }
+}
+
+static void NAME(rotary)(void* argument, int64_t block) {
+  const Rotary* a = argument;
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows, half = a->half;
+  if (end > a->rows) end = a->rows;
+  for (int64_t row = begin; row < end; row++) {
+    const float *x = a->x + row * a->width, *c = a->cosines + row * half, *s = a->sines + row * half;
+    float* y = a->y + row * a->width;
+    for (int64_t head = 0; head < a->heads; head++, x += 2 * half, y += 2 * half) {
+      for (int64_t j = 0; j < half; j += W) {
+        int64_t n = half - j < W ? half - j : W;
+        vf p = NAME(some)(x + j, n), q = NAME(some)(x + half + j, n);
+        vf cosine = NAME(some)(c + j, n), sine = NAME(some)(s + j, n);
+        NAME(keep)(y + j, p * cosine - q * sine, n);
+        NAME(keep)(y + half + j, q * cosine + p * sine, n);
+      }
+    }
+    int64_t rest = a->width - a->heads * 2 * half;
+    if (x != y) memcpy(y, x, (size_t)rest * 4);
+  }
+}
+
 // One tile of a product: m x n vectors of c, n at most 2.
 INLINE void NAME(tile)(float* c, int64_t ldc, const float* a, int64_t am, int64_t ak, const float* b,
-                       int64_t ldb, int64_t inner, const int m, const int n) {
+                       int64_t ldb, int64_t inner, const int m, const int n, bool add) {
   vf sum[6][2] = {};
   for (int64_t k = 0; k < inner; k++) {
     vf b0 = LOAD(b + k * ldb), b1 = n > 1 ? LOAD(b + k * ldb + W) : b0;
@@ -314,6 +489,13 @@ INLINE void NAME(tile)(float* c, int64_t ldc, const float* a, int64_t am, int64_
       if (n > 1) sum[i][1] += x * b1;
     }
   }
+  if (add) {
+#pragma GCC unroll 6
+    for (int i = 0; i < m; i++) {
+      sum[i][0] += LOAD(c + i * ldc);
+      if (n > 1) sum[i][1] += LOAD(c + i * ldc + W);
+    }
+  }
 #pragma GCC unroll 6
   for (int i = 0; i < m; i++) {
     STORE(c + i * ldc, sum[i][0]);
@@ -321,28 +503,28 @@ INLINE void NAME(tile)(float* c, int64_t ldc, const float* a, int64_t am, int64_
   }
 }
 
-// c[m, n] = a[m, k] b[k, n]. Element (i, k) of a is at i * am + k * ak, so a may be transposed; n
-// is a multiple of W. The matrices of attention fit into the caches next to the core, so they are
-// not packed.
+// c[m, n] = a[m, k] b[k, n], and c + that with add. Element (i, k) of a is at i * am + k * ak, so a
+// may be transposed; n is a multiple of W. The matrices of attention fit into the caches next to the
+// core, so they are not packed.
 static void NAME(product)(float* c, int64_t ldc, const float* a, int64_t am, int64_t ak,
-                          const float* b, int64_t ldb, int64_t m, int64_t n, int64_t k) {
+                          const float* b, int64_t ldb, int64_t m, int64_t n, int64_t k, bool add) {
   for (int64_t j = 0; j < n; j += 2 * W) {
     int64_t i = 0;
     bool two = j + 2 * W <= n;
     for (; i + 6 <= m; i += 6) {
       if (two) {
-        NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, 6, 2);
+        NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, 6, 2, add);
       } else {
-        NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, 6, 1);
+        NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, 6, 1, add);
       }
     }
     switch (m - i) {
 #define REST(rows)                                                                   \
   case rows:                                                                         \
     if (two) {                                                                       \
-      NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, rows, 2); \
+      NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, rows, 2, add); \
     } else {                                                                         \
-      NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, rows, 1); \
+      NAME(tile)(c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, k, rows, 1, add); \
     }                                                                                \
     break;
       REST(1)
@@ -356,26 +538,42 @@ static void NAME(product)(float* c, int64_t ldc, const float* a, int64_t am, int
 }
 
 // A task of attention, one head of one run, and its matrices. n is the length of the run and d the
-// width of a head; np and dp are these rounded up to whole vectors.
+// width of a head; dp is this rounded up to whole vectors, and columns the length of the rows of
+// transposed matrices. Queries first to last - 1 of the run are computed together, as all of their
+// pairs with keys low to low + m - 1, mp being m rounded up. q and o hold these queries' rows, kt and
+// vt these keys' columns, and k, v and dk the rows of all keys up to ready - 1.
 typedef struct {
   const Run* run;
   int64_t head, token;  // token: the first of the run, in the flat rows
-  int64_t n, d, np, dp;
-  float *q, *k, *v, *kt, *vt, *o, *weights, *scores;
+  int64_t n, d, dp, columns;
+  int64_t first, last, low, m, mp, ready;
+  float *q, *k, *v, *kt, *vt, *o, *dk, *weights, *scores;
   uint64_t* random;   // of kDrawnRows rows of weights
   const int16_t* numbers[kDrawnRows];
 } NAME(Room);
 
 static bool NAME(room)(NAME(Room) * r, const Attention* a, int64_t task) {
+  memset(r, 0, sizeof *r);
   r->run = a->run + task / a->heads, r->head = task % a->heads;
   r->token = r->run->row * a->row_length + r->run->column;
   int64_t n = r->n = r->run->length, d = r->d = a->width / a->heads;
-  r->np = (n + W - 1) / W * W, r->dp = (d + W - 1) / W * W;
-  int64_t rows = n * r->dp, columns = d * r->np, square = n * r->np;
-  float* p = gorbit_scratch(4 * rows + 2 * columns + 2 * square + 2 * NAME(drawn)(kDrawnRows, n));
+  int64_t dp = r->dp = (d + W - 1) / W * W;
+  int64_t most = n < kQueries ? n : kQueries, wide = n;
+  if (a->window > 0) {
+    most = n < a->window ? n : a->window;
+    wide = n < 3 * a->window ? n : 3 * a->window;
+  }
+  wide = (wide + W - 1) / W * W;
+  // An odd number of vectors, so that what stands below each other does not fall into the same lines
+  // of the caches.
+  r->columns = (wide / W | 1) * W;
+  int64_t columns = d * r->columns, square = most * wide;
+  float* p = gorbit_scratch((2 * most + 3 * n) * dp + 2 * columns + 2 * square +
+                            2 * NAME(drawn)(kDrawnRows, wide));
   if (p == NULL) return false;
-  r->q = p, r->k = r->q + rows, r->v = r->k + rows, r->o = r->v + rows;
-  r->kt = r->o + rows, r->vt = r->kt + columns;
+  r->q = p, r->o = r->q + most * dp;
+  r->k = r->o + most * dp, r->v = r->k + n * dp, r->dk = r->v + n * dp;
+  r->kt = r->dk + n * dp, r->vt = r->kt + columns;
   r->weights = r->vt + columns, r->scores = r->weights + square;
   r->random = (uint64_t*)(r->scores + square);
   return true;
@@ -390,47 +588,94 @@ INLINE void NAME(take)(float* to, int64_t dp, const float* from, int64_t stride,
   }
 }
 
-INLINE void NAME(transpose)(float* to, int64_t np, const float* from, int64_t dp, int64_t n,
+INLINE void NAME(transpose)(float* to, int64_t columns, const float* from, int64_t dp, int64_t n,
                             int64_t d) {
-  for (int64_t j = 0; j < d; j++) {
-    for (int64_t i = 0; i < n; i++) to[j * np + i] = from[i * dp + j];
-    for (int64_t i = n; i < np; i++) to[j * np + i] = 0;
-  }
-}
-
-// Returns the random numbers of row i of a run's weights. Rows must be requested in order. Several
-// rows are drawn at once, so that short rows use all lanes.
-INLINE const int16_t* NAME(numbers)(const Attention* a, NAME(Room) * r, int64_t i) {
-  if (i % kDrawnRows == 0) {
-    int64_t s = a->row_length, column = r->run->column, rows = r->n - i;
-    if (rows > kDrawnRows) rows = kDrawnRows;
-    int64_t first = ((r->run->row * a->heads + r->head) * s + column + i) * s + column;
-    NAME(draw)(&a->dropout, first, r->n, rows, s, r->random);
-    const int16_t* at = (const int16_t*)r->random;
-    for (int64_t row = 0; row < rows; row++, first += s) {
-      r->numbers[row] = at + first % 8;
-      at += 8 * ((first + r->n - 1) / 8 - first / 8 + 1);
+  // In parts that stay in the nearest cache.
+  for (int64_t begin = 0; begin < n; begin += 4 * W) {
+    int64_t end = begin + 4 * W < n ? begin + 4 * W : n;
+    for (int64_t j = 0; j < d; j++) {
+      for (int64_t i = begin; i < end; i++) to[j * columns + i] = from[i * dp + j];
     }
   }
-  return r->numbers[i % kDrawnRows];
 }
 
-// Copies query (scaled), key and value, and computes the scores of all pairs. The score of a pair
-// from different sequences is so low that its exponential is 0.
-static void NAME(score)(const Attention* a, const NAME(Room) * r, float* scores) {
-  int64_t n = r->n, d = r->d, h = a->width;
+// Goes to the next queries, and copies what they need; false after the last. With a window they are
+// those of a block of as many positions of the row, and the keys those of the block and its two
+// neighbours. For the gradient v becomes 0, as dk: theirs is added up there.
+INLINE bool NAME(next)(const Attention* a, NAME(Room) * r, bool gradient) {
+  if (r->last == r->n) return false;
+  int64_t end = r->n, w = a->window, before = r->low, d = r->d, dp = r->dp, h = a->width;
+  r->first = r->last, r->last = r->first + kQueries;
+  if (w > 0) {
+    int64_t begin = (r->run->column + r->first) / w * w - r->run->column;
+    r->last = begin + w, r->low = begin > w ? begin - w : 0;
+    if (end > begin + 2 * w) end = begin + 2 * w;
+  }
+  if (r->last > r->n) r->last = r->n;
+  r->m = end - r->low;
+  r->mp = (r->m + W - 1) / W * W;
+
   const float* qkv = a->qkv + r->token * 3 * h + r->head * d;
-  NAME(take)(r->q, r->dp, qkv, 3 * h, n, d, 1.0f / sqrtf((float)d));
-  NAME(take)(r->k, r->dp, qkv + h, 3 * h, n, d, 1.0f);
-  NAME(take)(r->v, r->dp, qkv + 2 * h, 3 * h, n, d, 1.0f);
-  NAME(transpose)(r->kt, r->np, r->k, r->dp, n, d);
-  NAME(product)(scores, r->np, r->q, r->dp, 1, r->kt, r->np, n, r->np, d);
-  const int32_t* ids = r->run->ids;
-  for (int64_t i = 0; i < n; i++, scores += r->np) {
-    for (int64_t j = 0; ids != NULL && j < n; j++) {
-      if (ids[j] != ids[i]) scores[j] = -1e9f;
+  NAME(take)(r->q, dp, qkv + r->first * 3 * h, 3 * h, r->last - r->first, d, 1.0f / sqrtf((float)d));
+  int64_t old = r->ready, fresh = end - old, kept = old - r->low, rows = old * dp;
+  for (int64_t j = 0; j < d && r->low > before; j++) {
+    float *kt = r->kt + j * r->columns, *vt = r->vt + j * r->columns;
+    memmove(kt, kt + r->low - before, (size_t)kept * 4);
+    if (gradient) memmove(vt, vt + r->low - before, (size_t)kept * 4);
+  }
+  if (fresh == 0) return true;
+  r->ready = end;
+  NAME(take)(r->k + rows, dp, qkv + old * 3 * h + h, 3 * h, fresh, d, 1.0f);
+  NAME(take)(r->v + rows, dp, qkv + old * 3 * h + 2 * h, 3 * h, fresh, d, 1.0f);
+  NAME(transpose)(r->kt + kept, r->columns, r->k + rows, dp, fresh, d);
+  if (!gradient) return true;
+  NAME(transpose)(r->vt + kept, r->columns, r->v + rows, dp, fresh, d);
+  memset(r->v + rows, 0, (size_t)(fresh * dp) * 4);
+  memset(r->dk + rows, 0, (size_t)(fresh * dp) * 4);
+  return true;
+}
+
+// Returns the random numbers of query i's weights, from the first key on. Queries must be requested
+// in order. Several rows are drawn at once, so that short rows use all lanes.
+INLINE const int16_t* NAME(numbers)(const Attention* a, NAME(Room) * r, int64_t i) {
+  int64_t at_row = (i - r->first) % kDrawnRows;
+  if (at_row == 0) {
+    int64_t s = a->row_length, w = a->window, position = r->run->column + i;
+    int64_t rows = r->last - i, head = r->run->row * a->heads + r->head, stride = s;
+    if (rows > kDrawnRows) rows = kDrawnRows;
+    int64_t first = (head * s + position) * s + r->run->column + r->low;
+    if (w > 0) {
+      int64_t block = position / w, blocks = (s + w - 1) / w;
+      stride = 3 * w;
+      first = (head * blocks * w + position) * stride + r->run->column + r->low - (block - 1) * w;
     }
-    for (int64_t j = n; j < r->np; j++) scores[j] = -INFINITY;
+    NAME(draw)(&a->dropout, first, r->m, rows, stride, r->random);
+    const int16_t* at = (const int16_t*)r->random;
+    for (int64_t row = 0; row < rows; row++, first += stride) {
+      r->numbers[row] = at + first % 8;
+      at += 8 * ((first + r->m - 1) / 8 - first / 8 + 1);
+    }
+  }
+  return r->numbers[at_row];
+}
+
+// Computes the scores of the pairs. That of a pair of different sequences, or too far apart, is so
+// low that its exponential is 0.
+static void NAME(score)(const Attention* a, const NAME(Room) * r, float* scores) {
+  int64_t w = a->window;
+  NAME(product)(scores, r->mp, r->q, r->dp, 1, r->kt, r->columns, r->last - r->first, r->mp, r->d,
+                false);
+  const int32_t* ids = r->run->ids;
+  for (int64_t i = r->first; i < r->last; i++, scores += r->mp) {
+    for (int64_t j = 0; ids != NULL && j < r->m; j++) {
+      if (ids[r->low + j] != ids[i]) scores[j] = -1e9f;
+    }
+    int64_t end = r->m;
+    if (w > 0) {
+      for (int64_t j = 0; j < i - w - r->low; j++) scores[j] = -INFINITY;
+      if (end > i + w + 1 - r->low) end = i + w + 1 - r->low;
+    }
+    for (int64_t j = end; j < r->mp; j++) scores[j] = -INFINITY;
   }
 }
 
@@ -441,52 +686,84 @@ static void NAME(attention)(void* argument, int64_t task) {
     a->failed = true;
     return;
   }
-  int64_t n = r.n, d = r.d, h = a->width, head = r.head, token = r.token;
-  NAME(score)(a, &r, r.scores);
-  for (int64_t i = 0; i < n; i++) {
-    float* s = r.scores + i * r.np;
-    vf top = LOAD(s);
-    for (int64_t j = W; j < r.np; j += W) {
-      vf x = LOAD(s + j);
-      top = NAME(select)(top > x, top, x);
+  int64_t d = r.d, h = a->width, head = r.head, token = r.token;
+  while (NAME(next)(a, &r, false)) {
+    NAME(score)(a, &r, r.scores);
+    for (int64_t i = r.first; i < r.last; i++) {
+      float* s = r.scores + (i - r.first) * r.mp;
+      vf top = LOAD(s);
+      for (int64_t j = W; j < r.mp; j += W) {
+        vf x = LOAD(s + j);
+        top = NAME(select)(top > x, top, x);
+      }
+      float most = top[0];
+      for (int j = 1; j < W; j++) most = top[j] > most ? top[j] : most;
+      vf sum = {};
+      for (int64_t j = 0; j < r.mp; j += W) {
+        vf e = NAME(exp)(LOAD(s + j) - most);
+        STORE(s + j, e);
+        sum += e;
+      }
+      float share = 1.0f / NAME(sum)(sum);
+      for (int64_t j = 0; j < r.mp; j += W) STORE(s + j, LOAD(s + j) * share);
+      if (a->save) {
+        float* save = a->save + ((token + i) * a->heads + head) * 2;
+        save[0] = most, save[1] = share;
+      }
+      if (!a->dropout.on) continue;
+      const int16_t* numbers = NAME(numbers)(a, &r, i);
+      for (int64_t j = 0; j < r.mp; j += W) {
+        STORE(s + j, LOAD(s + j) * NAME(mask)(&a->dropout, numbers + j, 1.0f));
+      }
     }
-    float most = top[0];
-    for (int j = 1; j < W; j++) most = top[j] > most ? top[j] : most;
-    vf sum = {};
-    for (int64_t j = 0; j < r.np; j += W) {
-      vf e = NAME(exp)(LOAD(s + j) - most);
-      STORE(s + j, e);
-      sum += e;
+    NAME(product)(r.o, r.dp, r.scores, r.mp, 1, r.v + r.low * r.dp, r.dp, r.last - r.first, r.dp,
+                  r.m, false);
+    float factor = a->dropout.on ? a->dropout.factor : 1.0f;
+    for (int64_t i = r.first; i < r.last; i++) {
+      float* y = a->y + (token + i) * h + head * d;
+      for (int64_t j = 0; j < d; j++) y[j] = r.o[(i - r.first) * r.dp + j] * factor;
     }
-    float share = 1.0f / NAME(sum)(sum);
-    for (int64_t j = 0; j < r.np; j += W) STORE(s + j, LOAD(s + j) * share);
-    if (a->save) {
-      float* save = a->save + ((token + i) * a->heads + head) * 2;
-      save[0] = most, save[1] = share;
-    }
-    if (!a->dropout.on) continue;
-    const int16_t* numbers = NAME(numbers)(a, &r, i);
-    for (int64_t j = 0; j < r.np; j += W) {
-      STORE(s + j, LOAD(s + j) * NAME(mask)(&a->dropout, numbers + j, 1.0f));
-    }
-  }
-  NAME(product)(r.o, r.dp, r.scores, r.np, 1, r.v, r.dp, n, r.dp, n);
-  float factor = a->dropout.on ? a->dropout.factor : 1.0f;
-  for (int64_t i = 0; i < n; i++) {
-    float* y = a->y + (token + i) * h + head * d;
-    for (int64_t j = 0; j < d; j++) y[j] = r.o[i * r.dp + j] * factor;
   }
 }
 
-// Writes n rows of d values to the gradient, and their sum to sum.
+// Writes n rows of d values to the gradient, and adds them to sum.
 INLINE void NAME(give)(float* to, int64_t stride, float* sum, const float* from, int64_t dp,
                        int64_t n, int64_t d, float factor) {
-  memset(sum, 0, (size_t)d * 4);
   for (int64_t i = 0; i < n; i++) {
     for (int64_t j = 0; j < d; j++) {
       float x = from[i * dp + j] * factor;
       to[i * stride + j] = x;
       sum[j] += x;
+    }
+  }
+}
+
+// Makes scores, which are the gradient of the weights, that of the scores, and masks the weights:
+// scores become weights * (mask * gradient - inner), weights become weights * mask.
+INLINE void NAME(soften)(const Attention* a, NAME(Room) * r) {
+  int64_t d = r->d, h = a->width, at = r->token * h + r->head * d;
+  for (int64_t i = r->first; i < r->last; i++) {
+    int64_t row = (i - r->first) * r->mp;
+    float *w = r->weights + row, *s = r->scores + row;
+    const float *dy = a->dy + at + i * h, *y = a->context + at + i * h;
+    const float* save = a->saved + ((r->token + i) * a->heads + r->head) * 2;
+    float inner = 0;
+    for (int64_t j = 0; j < d; j++) inner += dy[j] * y[j];
+    for (int64_t j = 0; j < r->mp; j += W) {
+      vf e = NAME(exp)(LOAD(w + j) - save[0]) * save[1];
+      STORE(w + j, e);
+    }
+    if (a->dropout.on) {
+      const int16_t* numbers = NAME(numbers)(a, r, i);
+      for (int64_t j = 0; j < r->mp; j += W) {
+        vf e = LOAD(w + j), kept = e * NAME(mask)(&a->dropout, numbers + j, 1.0f);
+        STORE(s + j, LOAD(s + j) * kept - e * inner);
+        STORE(w + j, kept);
+      }
+    } else {
+      for (int64_t j = 0; j < r->mp; j += W) {
+        STORE(s + j, LOAD(w + j) * (LOAD(s + j) - inner));
+      }
     }
   }
 }
@@ -498,48 +775,29 @@ static void NAME(attention_gradient)(void* argument, int64_t task) {
     a->failed = true;
     return;
   }
-  int64_t n = r.n, d = r.d, h = a->width, head = r.head, token = r.token;
-  float root = 1.0f / sqrtf((float)d);
+  int64_t d = r.d, dp = r.dp, h = a->width, row = 3 * h, at = r.token * h + r.head * d;
   float factor = a->dropout.on ? a->dropout.factor : 1.0f;
-  NAME(score)(a, &r, r.weights);
-  NAME(transpose)(r.vt, r.np, r.v, r.dp, n, d);
-  const float* dy = a->dy + token * h + head * d;
-  const float* y = a->context + token * h + head * d;
-  NAME(take)(r.o, r.dp, dy, h, n, d, factor);  // the gradient of the context, scaled
-
-  NAME(product)(r.scores, r.np, r.o, r.dp, 1, r.vt, r.np, n, r.np, d);
-  for (int64_t i = 0; i < n; i++) {
-    float *w = r.weights + i * r.np, *s = r.scores + i * r.np;
-    const float* save = a->saved + ((token + i) * a->heads + head) * 2;
-    float inner = 0;
-    for (int64_t j = 0; j < d; j++) inner += dy[i * h + j] * y[i * h + j];
-    for (int64_t j = 0; j < r.np; j += W) {
-      vf e = NAME(exp)(LOAD(w + j) - save[0]) * save[1];
-      STORE(w + j, e);
-    }
-    // scores become weights * (mask * gradient - inner), weights become weights * mask.
-    if (a->dropout.on) {
-      const int16_t* numbers = NAME(numbers)(a, &r, i);
-      for (int64_t j = 0; j < r.np; j += W) {
-        vf e = LOAD(w + j), kept = e * NAME(mask)(&a->dropout, numbers + j, 1.0f);
-        STORE(s + j, LOAD(s + j) * kept - e * inner);
-        STORE(w + j, kept);
-      }
-    } else {
-      for (int64_t j = 0; j < r.np; j += W) {
-        STORE(s + j, LOAD(w + j) * (LOAD(s + j) - inner));
-      }
-    }
+  float* dqkv = a->dqkv + 3 * r.token * h + r.head * d;
+  float* sum = a->partial + (task / a->heads) * row + r.head * d;
+  for (int part = 0; part < 3; part++) memset(sum + part * h, 0, (size_t)d * 4);
+  for (int64_t given = 0; NAME(next)(a, &r, true);) {
+    int64_t count = r.last - r.first, low = r.low * dp;
+    NAME(take)(r.o, dp, a->dy + at + r.first * h, h, count, d, factor);
+    NAME(score)(a, &r, r.weights);
+    NAME(product)(r.scores, r.mp, r.o, dp, 1, r.vt, r.columns, count, r.mp, d, false);
+    NAME(soften)(a, &r);
+    NAME(product)(r.v + low, dp, r.weights, 1, r.mp, r.o, dp, r.m, dp, count, true);
+    NAME(product)(r.dk + low, dp, r.scores, 1, r.mp, r.q, dp, r.m, dp, count, true);
+    // The gradient of the queries in the place of that of their contexts.
+    NAME(product)(r.o, dp, r.scores, r.mp, 1, r.k + low, dp, count, dp, r.m, false);
+    NAME(give)(dqkv + r.first * row, row, sum, r.o, dp, count, d, 1.0f / sqrtf((float)d));
+    // The keys that no other query sees are done.
+    int64_t done = r.last == r.n ? r.n : a->window > 0 ? r.last - a->window : 0;
+    if (done <= given) continue;
+    NAME(give)(dqkv + given * row + h, row, sum + h, r.dk + given * dp, dp, done - given, d, 1.0f);
+    NAME(give)(dqkv + given * row + 2 * h, row, sum + 2 * h, r.v + given * dp, dp, done - given, d, 1.0f);
+    given = done;
   }
-  float* dqkv = a->dqkv + token * 3 * h + head * d;
-  float* sum = a->partial + (task / a->heads) * 3 * h + head * d;
-  // The values are no longer needed, so each product is stored in their place.
-  NAME(product)(r.v, r.dp, r.weights, 1, r.np, r.o, r.dp, n, r.dp, n);
-  NAME(give)(dqkv + 2 * h, 3 * h, sum + 2 * h, r.v, r.dp, n, d, 1.0f);
-  NAME(product)(r.v, r.dp, r.scores, r.np, 1, r.k, r.dp, n, r.dp, n);
-  NAME(give)(dqkv, 3 * h, sum, r.v, r.dp, n, d, root);
-  NAME(product)(r.v, r.dp, r.scores, 1, r.np, r.q, r.dp, n, r.dp, n);
-  NAME(give)(dqkv + h, 3 * h, sum + h, r.v, r.dp, n, d, 1.0f);
 }
 
 static void NAME(adam)(void* argument, int64_t chunk) {
@@ -621,9 +879,23 @@ static void NAME(squares)(void* argument, int64_t chunk) {
 }
 
 static const Tasks NAME(tasks) = {
-    STRING(ISA),         NAME(gelu),      NAME(gelu_gradient),      NAME(norm),
-    NAME(norm_gradient), NAME(attention), NAME(attention_gradient), NAME(adam),
-    NAME(sgd),           NAME(lion),      NAME(squares),
+    .name = STRING(ISA),
+    .gelu = NAME(gelu),
+    .gelu_gradient = NAME(gelu_gradient),
+    .norm = NAME(norm),
+    .norm_gradient = NAME(norm_gradient),
+    .scale_norm = NAME(scale_norm),
+    .scale_norm_gradient = NAME(scale_norm_gradient),
+    .residual = NAME(residual),
+    .geglu = NAME(geglu),
+    .geglu_gradient = NAME(geglu_gradient),
+    .rotary = NAME(rotary),
+    .attention = NAME(attention),
+    .attention_gradient = NAME(attention_gradient),
+    .adam = NAME(adam),
+    .sgd = NAME(sgd),
+    .lion = NAME(lion),
+    .squares = NAME(squares),
 };
 
 #undef vf
