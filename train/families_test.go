@@ -23,6 +23,9 @@ import (
 // familyGoldens has small models that transformers wrote, and their logits.
 const familyGoldens = "../tools/tests/goldens/families"
 
+// modernCls is a ModernBERT beside familyGoldens, whose window is narrower than its sequences.
+const modernCls = "../modernbert/cls"
+
 // familyExport returns the export of a model of familyGoldens.
 func familyExport(t *testing.T, kind string) string {
 	t.Helper()
@@ -71,15 +74,16 @@ func readGoldens(t *testing.T, name string, v any) {
 // with ids alone, and answers as transformers does.
 func TestInitFromRelativesOfBERT(t *testing.T) {
 	long(t)
-	var goldens map[string]json.RawMessage
-	readGoldens(t, "cases.json", &goldens)
-	for _, kind := range []string{"distilbert", "electra", "roberta"} {
+	for _, kind := range []string{"distilbert", "electra", "roberta", modernCls, "../modernbert/mean"} {
 		t.Run(kind, func(t *testing.T) {
+			folder, name := filepath.Split(kind)
+			var goldens map[string]json.RawMessage
+			readGoldens(t, folder+"cases.json", &goldens)
 			var want struct {
 				IDs    [][]int32   `json:"input_ids"`
 				Logits [][]float64 `json:"logits"`
 			}
-			if err := json.Unmarshal(goldens[kind], &want); err != nil {
+			if err := json.Unmarshal(goldens[name], &want); err != nil {
 				t.Fatal(err)
 			}
 			p := testParams(t)
@@ -99,7 +103,10 @@ func TestInitFromRelativesOfBERT(t *testing.T) {
 			write("train-00000-of-00001.tfrecord")
 			write("dev-00000-of-00001.tfrecord")
 			p.Init, p.Strict = release(t, kind, nil), true
-			p.Data.RowLength, p.Train.Steps, p.Train.BatchSize = 16, 1, 3
+			p.Data.RowLength, p.Train.Steps, p.Train.BatchSize = 0, 1, 3
+			for _, ids := range want.IDs {
+				p.Data.RowLength = max(p.Data.RowLength, len(ids))
+			}
 			p.Optimizer.LearningRate, p.Optimizer.WeightDecay = 1e-30, 0
 			run := filepath.Join(t.TempDir(), "run")
 			mustTrain(t, p, run)
@@ -158,6 +165,9 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 		{"model type", "electra", release(t, "electra", map[string]any{"model_type": "bert"}), `model_type is "bert"; expected "electra"`, nil},
 		{"heads", "distilbert", release(t, "distilbert", map[string]any{"n_heads": 4}), "n_heads is 4; expected 2", nil},
 		{"padding", "roberta", release(t, "roberta", map[string]any{"pad_token_id": 0}), "pad_token_id is 0; expected 1", nil},
+		{"window", modernCls, release(t, modernCls, map[string]any{"local_attention": 16}), "local_attention is 16; expected 8", nil},
+		{"period", modernCls, release(t, modernCls, map[string]any{"global_attn_every_n_layers": 2}), "global_attn_every_n_layers is 2; expected 3", nil},
+		{"rotary", modernCls, release(t, modernCls, map[string]any{"local_rope_theta": 160000}), "local_rope_theta is 160000; expected 10000", nil},
 		{"epsilon", "roberta", release(t, "roberta", map[string]any{"layer_norm_eps": 1e-12}), "layer_norm_eps is 1e-12; expected 0.00001", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -248,6 +248,23 @@ def test_narrow_precisions_are_near(precision):
     assert tf.norm(norms[1] - norms[0]) < 0.05 * tf.norm(norms[0])
 
 
+@pytest.mark.parametrize("kind", ["mean", "mlm"])
+def test_xla_computes_the_same(kind):
+    case = json.loads((GOLDENS / "modernbert" / "cases.json").read_text())[kind]
+    c = config.load(str(GOLDENS / "modernbert" / f"{kind}.json"))
+    task = make(kind, encoded.Build(dataclasses.replace(c, initializer_range=0.3)))
+    features = batch(kind, case)
+
+    def step() -> list[tf.Tensor]:
+        loss, found = gradients(task, features, 0.2)
+        return [loss, *found]
+
+    want = tf.function(step, autograph=False)()
+    got = tf.function(step, autograph=False, jit_compile=True)()
+    for x, y in zip(got, want):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
 def test_adapters():
     lora = bert.Lora(2, 4.0, ("qkv", "output", "intermediate", "feed_forward"))
     task = make("cls", encoded.Build(SMALL, lora=lora))
