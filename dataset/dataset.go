@@ -430,7 +430,7 @@ func (d *Dataset) Next(ctx context.Context) (*Batch, error) {
 			}
 			return r.batch, nil
 		}
-		if d.barren++; d.barren >= d.BatchesPerEpoch() {
+		if d.barren++; d.barren >= d.MostBatches() {
 			d.halt()
 			d.err = fmt.Errorf("%s: no usable record in an epoch of %d records", d.files.paths[0], d.settings.Records)
 			if r.damage != nil {

@@ -126,6 +126,18 @@ func (s Settings) batchesIn(g Growth, epochs float64) (sum float64) {
 	return sum
 }
 
+// MostBatches returns at least the number of batches of any epoch. The first has the most if they grow.
+func (d *Dataset) MostBatches() int64 {
+	switch {
+	case len(d.cfg.Growth) == 0:
+		return d.BatchesPerEpoch()
+	case d.fit != nil:
+		return d.settings.Records
+	}
+	n, _ := d.settings.walk(d.cfg.Growth, 0, d.settings.Records)
+	return n
+}
+
 // EpochsAt returns how many epochs a number of batches are. With batches of a fixed size it is near that.
 func (d *Dataset) EpochsAt(batches int64) float64 {
 	left := batches

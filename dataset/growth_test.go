@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	. "github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/rowtest"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // sizesOf returns the batch sizes of epochs of n records, by the definition of Growth.
@@ -141,5 +143,19 @@ func TestGrowthIsChecked(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v; expected %s", g, err, want)
 		}
+	}
+}
+
+// More damaged batches in a row than a later epoch has are no epoch of them.
+func TestGrowthPassesOverDamage(t *testing.T) {
+	m := memory{name: "dir/damaged.tfrecord", records: make([][]byte, 60)}
+	for k := range 50 {
+		m.records = append(m.records, rowtest.SampleRecord(t, k))
+	}
+	var all Files
+	all.Add(m.name, m)
+	cfg := Config{BatchSize: 20, Growth: Growth{{0, 3}, {90, 20}}, Epochs: 1, Shuffle: ShuffleNone, OnCorrupt: tfrecord.Skip}
+	if b := next(t, open(t, cfg, all)); b.Examples != 3 || b.State.Skipped != 60 {
+		t.Errorf("%d examples after %d damaged ones, expected 3 after 60", b.Examples, b.State.Skipped)
 	}
 }

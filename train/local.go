@@ -121,7 +121,7 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*loop.Batch], erro
 			s.log.Warn("damaged records skipped; see the workers' logs for their names", "records", d.drawn.Skipped, "skipped_so_far", s.at.Skipped)
 		}
 		if d.drawn.Examples == 0 {
-			if s.barren++; s.barren >= s.data.BatchesPerEpoch() {
+			if s.barren++; s.barren >= s.data.MostBatches() {
 				return runner.Batch[*loop.Batch]{}, fault.Damagedf("%s: no usable record in a whole epoch of %d", s.data.Files()[0], s.data.NumExamples())
 			}
 			continue

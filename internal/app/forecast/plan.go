@@ -93,6 +93,7 @@ func New(ctx context.Context, p params.Params, folder string, sizes []int, by Pr
 			s.Problem = fmt.Sprintf("not tried: it would take some %s", mebibytes(need))
 		default:
 			tell(n)
+			tried.Train.BatchWarmup = "" // its first steps are smaller than most
 			seen, err := by.run(ctx, tried)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
