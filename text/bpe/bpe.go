@@ -28,7 +28,7 @@ type Config struct {
 	ByteFallback   bool // unknown characters are tokens such as <0x61>, if all their bytes have one
 	IgnoreMerges   bool // a word that is a token is that token, whatever the merges say
 	// Bytes says that words are the bytes of a text, and not their names in the alphabet of byte-level
-	// tokens, which the vocabulary has.
+	// tokens, which the vocabulary has. A word must have no byte that Model.Lacking has.
 	Bytes bool
 }
 
@@ -152,8 +152,8 @@ func New(cfg Config) (*Model, error) {
 			m.hex[c] = id
 		}
 	}
-	if cfg.Bytes && !cfg.takesBytes() {
-		return nil, errors.New("BPE: the vocabulary has no token for some bytes; expected the alphabet of ByteLevel")
+	if cfg.Bytes && (cfg.Prefix != "" || cfg.Suffix != "") {
+		return nil, errors.New("BPE: continuing_subword_prefix or end_of_word_suffix is set; expected none where words are bytes")
 	}
 	return m, m.addMerges()
 }
@@ -217,6 +217,18 @@ func (m *Model) Config() Config { return m.cfg }
 
 // Bytes reports whether words are the bytes of a text: see Config.Bytes.
 func (m *Model) Bytes() bool { return m.cfg.Bytes }
+
+// Lacking returns the bytes that have no token, or nil if all have one or words are not bytes.
+func (m *Model) Lacking() *[256]bool {
+	var out [256]bool
+	if !m.cfg.Bytes || m.cfg.takesBytes() {
+		return nil
+	}
+	for c, id := range m.first {
+		out[c] = id < 0
+	}
+	return &out
+}
 
 // Unk implements text.Model.
 func (m *Model) Unk() int32 { return m.unk }

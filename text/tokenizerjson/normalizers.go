@@ -205,7 +205,7 @@ func newReplace(raw json.RawMessage) (*replace, error) {
 	if err := options(raw, &in); err != nil {
 		return nil, err
 	}
-	find, _, err := patternOf(in.Pattern)
+	find, err := patternOf(in.Pattern)
 	if err != nil {
 		return nil, fmt.Errorf("normalizer Replace: %w", err)
 	}

@@ -63,27 +63,26 @@ var scanners = map[string]scanner{
 
 const gpt2Pattern = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 
-// patternOf returns what finds the matches of a pattern of a file, and the same as a scanner if all of a text
-// matches.
-func patternOf(raw json.RawMessage) (f finder, whole scanner, err error) {
+// patternOf returns what finds the matches of a pattern of a file.
+func patternOf(raw json.RawMessage) (finder, error) {
 	var in struct{ String, Regex *string }
 	if err := json.Unmarshal(raw, &in); err != nil {
-		return nil, nil, fmt.Errorf("pattern: %w", err)
+		return nil, fmt.Errorf("pattern: %w", err)
 	}
 	switch {
 	case in.String != nil && *in.String != "":
-		return literal(*in.String), nil, nil
+		return literal(*in.String), nil
 	case in.Regex == nil:
-		return nil, nil, fmt.Errorf("pattern %s is not known; expected a String that is not empty, or a Regex", raw)
+		return nil, fmt.Errorf("pattern %s is not known; expected a String that is not empty, or a Regex", raw)
 	}
 	if scan := scanners[*in.Regex]; scan != nil {
-		return find(scan), scan, nil
+		return find(scan), nil
 	}
 	r, err := newRegex(*in.Regex)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return find(r.scan), nil, nil
+	return find(r.scan), nil
 }
 
 // kinds has the class of each ASCII character, and wide for the bytes of others.

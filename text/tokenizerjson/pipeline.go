@@ -27,6 +27,8 @@ type pipeline struct {
 	direct     direct // gives the words of split faster where spans are not asked for, or nil
 	exact      bool   // spans are needed to know where a text begins
 	model      text.Model
+	quick      text.Model // gives the ids of words that direct gives: model, or the same for bytes
+	lacking    *[256]bool // bytes that quick has no token for; nil if there are none
 	trims      []bool
 	decoder    decoder
 	bert       *text.Tokenizer // gives the same ids faster; nil if there is none
@@ -38,6 +40,7 @@ type pipeline struct {
 // worker is what a goroutine needs to split texts.
 type worker struct {
 	splitter      text.Splitter
+	quick         text.Splitter // of pipeline.quick
 	chunks, other []chunk
 	pieces        []text.Piece
 	buf           []byte
@@ -51,7 +54,11 @@ func (p *pipeline) worker() *worker {
 		p.free = p.free[:n-1]
 		return w
 	}
-	return &worker{splitter: p.model.NewSplitter()}
+	w := &worker{splitter: p.model.NewSplitter()}
+	if w.quick = w.splitter; p.quick != p.model {
+		w.quick = p.quick.NewSplitter()
+	}
+	return w
 }
 
 func (p *pipeline) release(w *worker) {
@@ -74,7 +81,9 @@ func (p *pipeline) setSplit(f *File) error {
 	if err := p.split.read(f.PreTokenizer); err != nil {
 		return err
 	}
-	p.direct = p.split.direct()
+	if m, ok := p.split.direct().(*metaspace); ok {
+		p.direct = m
+	}
 	return nil
 }
 
@@ -132,8 +141,12 @@ func (p *pipeline) AppendFirst(dst []int32, s string, most int) (ids []int32, mo
 		switch {
 		case c.id >= 0:
 			dst = append(dst, c.id)
+		case p.direct != nil && p.lacks(c.s):
+			for _, part := range p.slow(c) {
+				dst = w.splitter.AppendIDs(dst, part.s)
+			}
 		case p.direct != nil:
-			p.direct.each(w, c.s, func(word string) { dst = w.splitter.AppendIDs(dst, word) })
+			p.direct.each(w, c.s, func(word string) { dst = w.quick.AppendIDs(dst, word) })
 		default:
 			dst = w.splitter.AppendIDs(dst, c.s)
 		}
@@ -275,16 +288,16 @@ func (f *File) Tokenizer() (*text.Tokenizer, error) {
 	if read == nil {
 		return nil, unknown("model", name)
 	}
-	var bytes *byteLevel
+	bytes := false
 	if n := len(p.split); n > 0 {
-		bytes, _ = p.split[n-1].(*byteLevel)
+		_, bytes = p.split[n-1].(*byteLevel)
 	}
-	if p.model, err = read(f.Model, bytes != nil); err != nil {
+	if p.model, err = read(f.Model, bytes); err != nil {
 		return nil, err
 	}
-	if m, ok := p.model.(*bpe.Model); ok && m.Bytes() {
-		bytes.bytes = true
-		p.direct = p.split.direct()
+	p.quick = p.model
+	if err := p.setQuick(); err != nil {
+		return nil, err
 	}
 	if p.decoder, err = decoderOf(f.Decoder); err != nil {
 		return nil, err

@@ -49,24 +49,24 @@ func (p *preTokenizers) read(raw json.RawMessage) error {
 		var in struct {
 			Individual bool `json:"individual_digits"`
 		}
-		return add(delimiter{find: byClass(chars.Numeric), how: behaviorIf(in.Individual)}, options(raw, &in))
+		return add(delimiter{byClass(chars.Numeric), behaviorIf(in.Individual)}, options(raw, &in))
 	case "Punctuation":
 		in := struct{ Behavior behavior }{isolated}
 		err := options(raw, &in)
-		return add(delimiter{find: byClass(chars.Punctuation), how: in.Behavior}, err)
+		return add(delimiter{byClass(chars.Punctuation), in.Behavior}, err)
 	case "Whitespace":
-		return add(inverted{find: find(rustWords), how: removing}, options(raw, &struct{}{}))
+		return add(inverted{find(rustWords), removing}, options(raw, &struct{}{}))
 	case "WhitespaceSplit":
-		return add(delimiter{find: byClass(chars.Space), how: removing}, options(raw, &struct{}{}))
+		return add(delimiter{byClass(chars.Space), removing}, options(raw, &struct{}{}))
 	case "BertPreTokenizer":
-		*p = append(*p, delimiter{find: byClass(chars.Space), how: removing})
-		return add(delimiter{find: byClass(chars.Punctuation), how: isolated}, options(raw, &struct{}{}))
+		*p = append(*p, delimiter{byClass(chars.Space), removing})
+		return add(delimiter{byClass(chars.Punctuation), isolated}, options(raw, &struct{}{}))
 	case "CharDelimiterSplit":
 		var in struct{ Delimiter string }
 		if err := options(raw, &in); err != nil {
 			return err
 		}
-		return add(delimiter{find: literal(in.Delimiter), how: removing}, nil)
+		return add(delimiter{literal(in.Delimiter), removing}, nil)
 	}
 	return unknown("pre-tokenizer", name)
 }
@@ -173,9 +173,8 @@ func joined(parts []part, how behavior) []part {
 
 // delimiter divides at the matches of a pattern.
 type delimiter struct {
-	find  finder
-	how   behavior
-	whole scanner // the same as find, if all of a text matches, or nil
+	find finder
+	how  behavior
 }
 
 func (d delimiter) split(dst []chunk, c chunk) []chunk {
@@ -208,14 +207,14 @@ func newSplit(raw json.RawMessage) (preTokenizer, error) {
 	if err := options(raw, &in); err != nil {
 		return nil, err
 	}
-	find, whole, err := patternOf(in.Pattern)
+	find, err := patternOf(in.Pattern)
 	if err != nil {
 		return nil, fmt.Errorf("pre-tokenizer Split: %w", err)
 	}
 	if in.Invert {
-		return inverted{find, in.Behavior, whole}, nil
+		return inverted{find, in.Behavior}, nil
 	}
-	return delimiter{find, in.Behavior, whole}, nil
+	return delimiter{find, in.Behavior}, nil
 }
 
 // byteLevel is the pre-tokenizer of GPT-2.
@@ -238,7 +237,7 @@ func (b *byteLevel) split(dst []chunk, c chunk) []chunk {
 	}
 	from := len(dst)
 	if b.Regex {
-		dst = delimiter{find: find(gpt2), how: isolated}.split(dst, c)
+		dst = delimiter{find(gpt2), isolated}.split(dst, c)
 	} else {
 		dst = append(dst, c)
 	}
@@ -309,5 +308,5 @@ func (m *metaspace) split(dst []chunk, c chunk) []chunk {
 	if !m.splits {
 		return append(dst, c)
 	}
-	return delimiter{find: literal(m.replacement), how: withNext}.split(dst, c)
+	return delimiter{literal(m.replacement), withNext}.split(dst, c)
 }

@@ -1,11 +1,13 @@
 package tokenizerjson
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 	"unsafe"
 
 	"github.com/gorbit-ml/gorbit/internal/data/chars"
+	"github.com/gorbit-ml/gorbit/text/bpe"
 )
 
 // plain says which texts a normalizer leaves as they are: those of some ASCII characters.
@@ -84,47 +86,142 @@ type direct interface {
 }
 
 // direct returns what gives the words of the pre-tokenizers faster, or nil if they are others: a Metaspace
-// that puts its character before every text, or a ByteLevel whose words are bytes, with an expression that
-// all of a text matches.
+// that puts its character before every text, or expressions whose matches are words, and at the end a
+// ByteLevel, whose words are bytes then.
 func (p preTokenizers) direct() direct {
-	if len(p) == 0 || len(p) > 2 {
+	if len(p) == 0 {
 		return nil
 	}
 	if m, ok := p[0].(*metaspace); ok && len(p) == 1 && m.splits && m.scheme == "always" {
 		return m
 	}
 	b, ok := p[len(p)-1].(*byteLevel)
-	switch {
-	case !ok || !b.bytes:
-	case len(p) == 1 && b.Regex:
-		return &scanned{gpt2, b.Prefix}
-	case len(p) == 2 && !b.Regex && !b.Prefix:
-		if d, ok := p[0].(delimiter); ok && d.whole != nil && d.how == isolated {
-			return &scanned{d.whole, false}
-		}
-		if d, ok := p[0].(inverted); ok && d.whole != nil && d.how == removing {
-			return &scanned{d.whole, false}
+	if !ok || b.Prefix && len(p) > 1 {
+		return nil
+	}
+	f := &found{prefix: b.Prefix}
+	for _, one := range p[:len(p)-1] {
+		switch d := one.(type) {
+		case delimiter:
+			if d.how != isolated {
+				return nil
+			}
+			f.stages = append(f.stages, stage{d.find, true})
+		case inverted:
+			if d.how != removing {
+				return nil
+			}
+			f.stages = append(f.stages, stage{d.find, false})
+		default:
+			return nil
 		}
 	}
-	return nil
+	if b.Regex {
+		f.stages = append(f.stages, stage{find(gpt2), true})
+	}
+	return f
 }
 
-// scanned divides texts by an expression that all of a text matches.
-type scanned struct {
-	scan   scanner
+// found divides texts by expressions one after the other.
+type found struct {
+	stages []stage
 	prefix bool // a space is put before the text, if there is none
 }
 
-func (d *scanned) each(w *worker, s string, do func(word string)) {
-	if d.prefix && s != "" && s[0] != ' ' {
+// stage is an expression whose matches are words; keep says that what is between them is, too.
+type stage struct {
+	find finder
+	keep bool
+}
+
+func (f *found) each(w *worker, s string, do func(word string)) {
+	if f.prefix && s != "" && s[0] != ' ' {
 		w.buf = append(append(w.buf[:0], ' '), s...)
 		s = unsafe.String(unsafe.SliceData(w.buf), len(w.buf))
 	}
-	for i := 0; i < len(s); {
-		end := d.scan(s, i)
-		do(s[i:end])
-		i = end
+	f.from(0, s, do)
+}
+
+// from calls do for the words that the stages from n on make of a text.
+func (f *found) from(n int, s string, do func(word string)) {
+	if n == len(f.stages) {
+		if s != "" {
+			do(s)
+		}
+		return
 	}
+	at := 0
+	for {
+		from, to := f.stages[n].find(s, at)
+		if from < 0 {
+			break
+		}
+		if from > at && f.stages[n].keep {
+			f.from(n+1, s[at:from], do)
+		}
+		f.from(n+1, s[from:to], do)
+		at = to
+	}
+	if f.stages[n].keep {
+		f.from(n+1, s[at:], do)
+	}
+}
+
+// slow appends the words of a chunk for a model whose tokens are names of bytes, because it has none for a
+// byte of the chunk.
+func (p *pipeline) slow(c chunk) []chunk {
+	parts := []chunk{c}
+	for _, one := range p.split {
+		var next []chunk
+		for _, part := range parts {
+			next = one.split(next, part)
+		}
+		parts = slices.DeleteFunc(next, func(c chunk) bool { return c.s == "" })
+	}
+	return parts
+}
+
+// lacks reports whether the model has no token for a byte of a text.
+func (p *pipeline) lacks(s string) bool {
+	if p.lacking == nil {
+		return false
+	}
+	for i := range len(s) {
+		if p.lacking[s[i]] {
+			return true
+		}
+	}
+	return false
+}
+
+// setQuick finds a direct way for a model of bytes, if only some bytes have no token: a second model is for
+// the texts without these.
+func (p *pipeline) setQuick() error {
+	m, ok := p.model.(*bpe.Model)
+	n := len(p.split)
+	if !ok || n == 0 {
+		return nil
+	}
+	b, ok := p.split[n-1].(*byteLevel)
+	if !ok {
+		return nil
+	}
+	if m.Bytes() {
+		b.bytes = true
+	} else {
+		cfg := m.Config()
+		if cfg.Prefix != "" || cfg.Suffix != "" {
+			return nil
+		}
+		cfg.Bytes = true
+		quick, err := bpe.New(cfg)
+		if err != nil {
+			return err
+		}
+		p.quick, p.lacking = quick, quick.Lacking()
+	}
+	p.direct = p.split.direct()
+	return nil
 }
 
 func (m *metaspace) each(w *worker, s string, do func(word string)) {
