@@ -49,7 +49,8 @@ func (p *preTokenizers) read(raw json.RawMessage) error {
 		var in struct {
 			Individual bool `json:"individual_digits"`
 		}
-		return add(delimiter{byClass(chars.Numeric), behaviorIf(in.Individual)}, options(raw, &in))
+		err := options(raw, &in)
+		return add(delimiter{byClass(chars.Numeric), behaviorIf(in.Individual)}, err)
 	case "Punctuation":
 		in := struct{ Behavior behavior }{isolated}
 		err := options(raw, &in)

@@ -2,9 +2,11 @@ package tokenizerjson_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 	"unicode/utf8"
 
@@ -79,6 +81,21 @@ func TestFarIDs(t *testing.T) {
 		_, err := tokenizerjson.Parse([]byte(`{"added_tokens":[`+c.tokens+`],"model":`+c.model+`}`), "x.json")
 		if want := "tokenizer x.json: " + c.want; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+// Digits are separated from each other if the file says so, also where the model could join them. The ids are
+// those of tokenizers 0.23.3.
+func TestDigits(t *testing.T) {
+	for individual, want := range map[bool][]int32{true: {2, 0, 1, 2}, false: {2, 3, 2}} {
+		tok, err := tokenizerjson.Parse(fmt.Appendf(nil, `{"pre_tokenizer":{"type":"Digits","individual_digits":%v},
+			"model":{"type":"BPE","vocab":{"1":0,"2":1,"a":2,"12":3},"merges":["1 2"]}}`, individual), "x.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tok.AppendIDs(nil, "a12a"); !slices.Equal(got, want) {
+			t.Errorf("individual %v: got %v, want %v", individual, got, want)
 		}
 	}
 }
