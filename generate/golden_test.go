@@ -105,6 +105,7 @@ func TestGenerate(t *testing.T) {
 	for _, l := range []generate.Limits{
 		{VocabSize: vocab, MaxLength: 64, Slots: 150, Rows: 12},
 		{VocabSize: vocab, MaxLength: 64, Slots: 400, Rows: 40, PromptTokens: 20},
+		{VocabSize: vocab, MaxLength: 64, Slots: 300, Rows: 16, PromptTokens: 2}, // longer prompts in parts
 		{VocabSize: vocab, MaxLength: 64, Slots: 100_000, Rows: 10_000},
 	} {
 		t.Run(fmt.Sprint(l.Slots), func(t *testing.T) {

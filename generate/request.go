@@ -75,7 +75,7 @@ type active struct {
 	beams      *hypotheses // nil unless it is a beam search
 	live       []*sequence
 	results    []Result // of the sequences that are finished, by their number; not of beams
-	started    bool     // the model has computed its prompt, or is about to
+	computed   bool     // the model has computed its prompt, or is about to
 }
 
 // sequence is one of a request that is not finished.
@@ -139,7 +139,6 @@ func (a *active) begin() {
 		end = next
 	}
 	a.live = []*sequence{{end: end}}
-	a.started = true
 }
 
 // newSequence returns a sample's sequence.

@@ -16,7 +16,7 @@ type Limits struct {
 	// Rows is the most sequences of a call.
 	Rows int
 	// PromptTokens is the most tokens, padding included, of a call that computes prompts. A longer
-	// prompt has a call of its own. 0 is no limit.
+	// prompt is computed in several calls. 0 is no limit.
 	PromptTokens int
 }
 
@@ -147,7 +147,9 @@ func (s *Scheduler) Next() (*Batch, bool) {
 	}
 	next := s.prompts()
 	for _, a := range next {
-		a.begin()
+		if a.live == nil {
+			a.begin()
+		}
 	}
 	if len(next) == 0 {
 		next = s.running
@@ -166,10 +168,10 @@ func (s *Scheduler) prompts() []*active {
 	var out []*active
 	longest := 0
 	for _, a := range s.running {
-		if a.started {
+		if a.computed {
 			continue
 		}
-		longest = max(longest, len(a.Prompt))
+		longest = max(longest, len(a.Prompt)) // also of one that is computed in part
 		if s.limits.PromptTokens > 0 && len(out) > 0 && longest*(len(out)+1) > s.limits.PromptTokens {
 			break
 		}
@@ -184,6 +186,7 @@ func (s *Scheduler) batch() *Batch {
 	var rows []row
 	b := new(Batch)
 	for _, a := range s.called {
+		a.computed = true
 		for _, q := range a.live {
 			r := row{all: make([]*token, q.end.place+1)}
 			first := q.end.place + 1
@@ -192,6 +195,9 @@ func (s *Scheduler) batch() *Batch {
 				if t.slot == 0 {
 					first = t.place
 				}
+			}
+			if most := s.limits.PromptTokens; most > 0 && len(r.all)-first > most {
+				r.all, a.computed = r.all[:first+most], false
 			}
 			r.news = r.all[first:]
 			for _, t := range r.news {
@@ -238,8 +244,8 @@ func (s *Scheduler) Take(logits []float32) ([]Update, error) {
 		for i := range own {
 			own[i], logits = logits[:vocab:vocab], logits[vocab:]
 		}
-		if len(a.live) == 0 {
-			continue // canceled
+		if len(a.live) == 0 || !a.computed {
+			continue // canceled, or a part of a prompt
 		}
 		u := a.take(own, s.slots)
 		if u.Err != nil || u.Results != nil {

@@ -33,8 +33,8 @@ func (r *Run) Limits(sequences, tokens int) (generate.Limits, error) {
 	return l, nil
 }
 
-// promptTokens limits the tokens of a call that computes prompts.
-const promptTokens = 4096
+// promptTokens limits the tokens of a call that computes prompts, and so the memory of its attention.
+const promptTokens = 1024
 
 // Generator returns what computes next tokens with the checkpoint that Load restored. It logs how much memory
 // the caches take, before it makes them. There is one generation at a time.

@@ -27,7 +27,7 @@ sys.exit(main(["causal", "--config", str(path), "--out", out + "/graph"]))
 
 // TestGeneratesAsTransformers continues prompts with models of transformers, and compares ids and scores
 // with what transformers makes of them (generate/testdata/models.py). The prompts are computed together,
-// in caches that hold few of them.
+// the longest one in two parts, in caches that hold few of them.
 func TestGeneratesAsTransformers(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(testkit.Root(), "generate", "testdata", "models.json"))
 	if err != nil {
@@ -108,7 +108,7 @@ func openCausal(t *testing.T, name string) (generate.Model, generate.Limits) {
 		t.Fatal(err)
 	}
 	g := export.Contract.Generation
-	limits := generate.Limits{VocabSize: g.VocabSize, MaxLength: g.MaxLength, Slots: 120, Rows: 9, PromptTokens: 20}
+	limits := generate.Limits{VocabSize: g.VocabSize, MaxLength: g.MaxLength, Slots: 120, Rows: 9, PromptTokens: 8}
 	var m strategy.Generator = on
 	if err := m.MakeCaches(context.Background(), limits.Slots+1); err != nil {
 		t.Fatal(err)
