@@ -25,6 +25,8 @@ type Config struct {
 	StepsPerLoop int64
 	// LogFirstStep makes the first step a loop of its own, and so reports it.
 	LogFirstStep bool
+	// EvalAtStart makes TrainAndEvaluate evaluate before the first step, too.
+	EvalAtStart bool
 	// SaveInterval is the number of steps between checkpoints; 0 means only at the end of training,
 	// where one is always saved.
 	SaveInterval int64
@@ -319,6 +321,7 @@ func (c *Controller) plan(total int64) plan {
 		total:     max(total, UntilEnd),
 		loop:      c.cfg.StepsPerLoop,
 		first:     c.cfg.LogFirstStep,
+		start:     c.cfg.EvalAtStart,
 		save:      c.cfg.SaveInterval,
 		saveEvals: c.cfg.SaveEvaluated,
 		summary:   c.cfg.SummaryInterval,
@@ -619,7 +622,7 @@ func (c *Controller) adopt(restored Restored, keepInput bool) error {
 func (c *Controller) saveBefore(ctx context.Context, cause error) error {
 	step := c.Step()
 	var err error
-	if c.cfg.Checkpoints != nil && step > 0 && step != c.saved {
+	if c.cfg.Checkpoints != nil && (step > 0 || c.evaluated != nil) && step != c.saved {
 		err = c.save(ctx, false)
 	}
 	if err == nil {

@@ -10,6 +10,7 @@ type plan struct {
 	summary   int64 // steps between summaries; 0: at the end of every loop
 	eval      int64 // steps between evaluations; 0: only at the end
 	first     bool  // whether the first step is a loop of its own
+	start     bool  // whether to evaluate before the first step, too
 	evaluates bool  // whether to evaluate at all
 	saves     bool  // whether to save checkpoints at all
 	saveEvals bool  // whether every evaluation is followed by a checkpoint
@@ -41,6 +42,14 @@ func (p plan) over(at position) bool {
 // next returns what to do at a position. Saving is the last thing to do at a step.
 func (p plan) next(at position) work {
 	over := p.over(at)
+	if at.step == 0 && p.start && p.evaluates {
+		switch {
+		case at.evaluated < 0:
+			return workEvaluate
+		case p.saves && p.saveEvals && at.saved < 0:
+			return workSave
+		}
+	}
 	if at.step > 0 {
 		if p.evaluates && at.evaluated != at.step && (over || multiple(at.step, p.eval)) {
 			return workEvaluate

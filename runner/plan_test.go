@@ -76,10 +76,22 @@ func TestPlanUntilTheDataEnds(t *testing.T) {
 	}
 }
 
-// Nothing is evaluated or saved before the first step.
+// Nothing is evaluated or saved before the first step, unless that is asked for.
 func TestPlanAtStepZero(t *testing.T) {
 	p := plan{total: 0, loop: 5, save: 1, eval: 1, saves: true, evaluates: true}
 	if got := p.next(position{evaluated: -1, saved: -1}); got != workDone {
 		t.Errorf("a run of no steps begins with %v", got)
+	}
+	p = plan{total: 5, loop: 5, start: true, saves: true, evaluates: true, saveEvals: true}
+	at, want := position{evaluated: -1, saved: -1}, []work{workEvaluate, workSave, workTrain}
+	for _, w := range want {
+		if got := p.next(at); got != w {
+			t.Errorf("a run that is evaluated at its start at %+v: %v, want %v", at, got, w)
+		}
+		if w == workEvaluate {
+			at.evaluated = 0
+		} else {
+			at.saved = 0
+		}
 	}
 }

@@ -22,6 +22,8 @@ func resumeWorlds() map[string]worldConfig {
 	}
 	add("aligned", func(w *worldConfig) { w.save, w.eval = 5, 10 })
 	add("intervals that share nothing", func(w *worldConfig) { w.loop, w.save, w.eval, w.summary, w.total = 5, 4, 7, 3, 23 })
+	add("an evaluation before the first step", func(w *worldConfig) { w.atStart, w.save, w.eval, w.total = true, 4, 6, 13 })
+	add("the best before the first step", func(w *worldConfig) { w.atStart, w.save, w.eval, w.total, w.best = true, 4, 6, 13, "loss" })
 	add("the first step", func(w *worldConfig) { w.first, w.save, w.eval, w.summary, w.total = true, 4, 6, 3, 13 })
 	add("save at the end only", func(w *worldConfig) { w.eval, w.total = 6, 13 })
 	add("one long loop", func(w *worldConfig) { w.loop, w.save, w.total = 100, 9, 20 })

@@ -50,6 +50,7 @@ type worldConfig struct {
 	preempted                 int64 // step from which the machine says it is going
 	call                      int64 // steps per call of the model; 0: one
 	first                     bool  // the first step is logged by itself
+	atStart                   bool  // the model is evaluated before the first step
 	short                     bool  // the model ends calls early at times
 }
 
@@ -137,6 +138,7 @@ func (w *world) start(t testing.TB) *process {
 		Checkpoints:     (*fakeDisk)(p),
 		StepsPerLoop:    w.loop,
 		LogFirstStep:    w.first,
+		EvalAtStart:     w.atStart,
 		SaveInterval:    w.save,
 		SummaryInterval: w.summary,
 		MaxRollbacks:    w.rollbacks,

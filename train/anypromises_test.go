@@ -332,6 +332,49 @@ func TestLogFirstStep(t *testing.T) {
 	alike(t, runs[1], runs[0])
 }
 
+// TestEvalAtStart wants an evaluation before the first step, as that of the values which the run begins with, and
+// nothing else to change.
+func TestEvalAtStart(t *testing.T) {
+	p := anyModelNamed("weather").params(t)
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = 6, 4, 3
+	runs := []string{filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "run")}
+	mustTrain(t, p, runs[0])
+	p.Eval.AtStart = true
+	mustTrain(t, p, runs[1])
+	without, with := evaluations(t, runs[0]), evaluations(t, runs[1])
+	if len(without) != 2 || len(with) != 3 || with[0].Step != 0 || fmt.Sprint(with[1:]) != fmt.Sprint(without) {
+		t.Fatalf("the evaluations are %v, and %v from the start", without, with)
+	}
+	if trainer := read(t, runs[1], runfolder.Trainer); !strings.Contains(trainer, `"eval_warmth_error"`) || !strings.Contains(trainer, `"step": 0`) {
+		t.Errorf("%s lacks the evaluation at the start:\n%s", runfolder.Trainer, trainer)
+	}
+	staged := t.TempDir()
+	if err := (Weights{Graph: p.Graph, Data: p.Data.Dir}).Stage(t.Context(), staged, nil, quiet()); err != nil {
+		t.Fatal(err)
+	}
+	r := loaded(t, staged, quiet())
+	defer r.Close()
+	if _, err := r.Load(t.Context(), params.Latest); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.Evaluate(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range with[0].Outputs {
+		if math.Abs(value-out[name]) > 1e-6*math.Abs(value) || len(out) != len(with[0].Outputs) {
+			t.Errorf("before the first step %s is %v, and of the values of the export %v", name, value, out[name])
+		}
+	}
+	// No later one is better, so that its checkpoint is kept.
+	p.Train.EvalInterval, p.Optimizer.LearningRate, p.Checkpoint.MaxToKeep = 3, 1e6, 1
+	run := filepath.Join(t.TempDir(), "run")
+	mustTrain(t, p, run)
+	if step, err := loaded(t, run, quiet()).Load(t.Context(), params.Best); err != nil || step != 0 {
+		t.Errorf("the best checkpoint is of step %d, %v", step, err)
+	}
+}
+
 // TestMinDelta stops though evaluations get better, by too little, and still keeps the best checkpoint.
 func TestMinDelta(t *testing.T) {
 	p := anyModelNamed("weather").params(t)

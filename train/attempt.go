@@ -151,6 +151,7 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 		Checkpoints:     a.saves,
 		StepsPerLoop:    p.Train.StepsPerLoop,
 		LogFirstStep:    p.Train.LogFirstStep,
+		EvalAtStart:     p.Eval.AtStart,
 		SaveInterval:    p.Checkpoint.Interval,
 		SaveEvaluated:   p.Checkpoint.Best != "",
 		SummaryInterval: p.Summary.Interval,

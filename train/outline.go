@@ -75,10 +75,17 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 		}
 		o.Evaluations = due(o.Done, o.Steps, max(every, 0), 0)
 	}
+	start := t.evaluations != nil && p.Eval.AtStart && o.Done == 0
+	if start {
+		o.Evaluations++
+	}
 	if t.evaluations == nil || t.Params.Checkpoint.Best == "" {
 		every = 0
 	}
 	o.Saves = due(o.Done, o.Steps, t.Params.Checkpoint.Interval, max(every, 0))
+	if start && t.Params.Checkpoint.Best != "" {
+		o.Saves++
+	}
 	return o, nil
 }
 

@@ -66,6 +66,7 @@ var peers = []struct {
 	{"eval_steps validation_interval eval.interval", Meant{Params: []string{"train.eval_interval"}}},
 	{"eval_strategy evaluation_strategy", Meant{Params: []string{"train.eval_interval"}, Note: "a number of steps, 0 for every epoch or -2 for none"}},
 	{"validation_freq", Meant{Params: []string{"train.eval_interval"}, Note: "in steps, or 0 for every epoch"}},
+	{"eval_on_start", Meant{Params: []string{"eval.at_start"}}},
 	{"validation_steps", Meant{Params: []string{"eval.steps"}}},
 	{"early_stopping_patience", Meant{Params: []string{"train.patience"}}},
 	{"early_stopping_threshold", Meant{Params: []string{"train.min_delta"}}},

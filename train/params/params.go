@@ -71,6 +71,7 @@ type Train struct {
 type Eval struct {
 	BatchSize     int     `yaml:"batch_size"`
 	Steps         int64   `yaml:"steps"`
+	AtStart       bool    `yaml:"at_start"`
 	NullThreshold float64 `yaml:"null_threshold"`
 }
 

@@ -263,6 +263,9 @@ var table = []Param{
 		Meaning: "examples per batch in evaluations; with `data.rows`, a batch has as many as fit"},
 	{Name: "eval.steps", check: atLeast(0, "0 (all) or more"), Read: true, Compared: true,
 		Meaning: "maximum batches of an evaluation; 0 is all"},
+	{Name: "eval.at_start",
+		Meaning: "evaluate before the first step, too; the model that training begins with may then be the best, and is " +
+			"kept as `ckpt-0`"},
 	{Name: "eval.null_threshold", check: finite(-math.MaxFloat64, "a number"), Read: true,
 		Meaning: "task qa: a question has no answer if the score of none exceeds that of the best span by more than " +
 			"this"},

@@ -93,6 +93,8 @@ func (p Params) checkLoop() error {
 		return Errorf("train.steps_per_call", "is %d and strategy.input is local; expected 1, because the workers keep only the next batch", t.StepsPerCall).And("strategy.input")
 	case t.Patience > 0 && p.Checkpoint.Best == "":
 		return Errorf("train.patience", "is %d and checkpoint.best is empty; expected the name of a metric", t.Patience).And("checkpoint.best")
+	case p.Eval.AtStart && t.EvalInterval == NoEval:
+		return Errorf("eval.at_start", "is true and train.eval_interval is -2 (no evaluation); expected evaluations, such as train.eval_interval=0").And("train.eval_interval")
 	case t.Patience > 0 && t.EvalInterval == NoEval:
 		return Errorf("train.patience", "is %d and train.eval_interval is -2 (no evaluation); expected evaluations, such as train.eval_interval=0", t.Patience).And("train.eval_interval")
 	case t.MinDelta > 0 && t.Patience == 0:
