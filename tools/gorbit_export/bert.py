@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -178,12 +178,15 @@ class EncoderLayer(tf.Module):
         maps = (a.query, a.key, a.value, a.output, f.intermediate, f.output)
         return dict(zip(LORA_TARGETS, maps))
 
-    def weights(self) -> list[tf.Variable]:
-        """The variables in the order in which Encoder._layer takes them."""
+    def products(self) -> tuple[tuple[layers.Dense, ...], ...]:
+        """The maps, those together that are one product, in the order of LORA_TARGETS."""
+        query, key, value, *rest = self.dense().values()
+        return (query, key, value), *((d,) for d in rest)
+
+    def norms(self) -> list[tf.Variable]:
+        """The variables of the two norms in the order in which Encoder._layer takes them."""
         norms = (self.attention.norm, self.feed_forward.norm)
-        return [v for d in self.dense().values() for v in (d.kernel, d.bias)] + [
-            v for n in norms for v in (n.scale, n.bias)
-        ]
+        return [v for n in norms for v in (n.scale, n.bias)]
 
     def adapters(self) -> dict[str, tuple[tf.Variable, tf.Variable]]:
         """The adapters by their names in LORA_TARGETS."""
@@ -327,7 +330,7 @@ class Encoder(tf.Module):
             dropout: rates and random source; None in evaluation.
 
         Returns:
-            [R * S, H] in the compute dtype, the last layer's output, row after row.
+            float32 [R * S, H], the last layer's output, row after row.
         """
         flat = (tf.reshape(ids, [-1]) for ids in (input_ids, position_ids, type_ids))
         x = self.embeddings(*flat)
@@ -335,32 +338,49 @@ class Encoder(tf.Module):
             x = ops.dropout(x, dropout.hidden, dropout.random.site(0))
         if self.projection is not None:
             x = self.projection(x)
-        x = ops.cast(x, self._compute)
-        for i in range(self._config.num_hidden_layers):
-            layer = self.layers[min(i, len(self.layers) - 1)]
-            adapters = layer.adapters()
-            weights = [self._weight(w) for w in layer.weights()]
-            weights += [self._weight(w) for pair in adapters.values() for w in pair]
+        count = self._config.num_hidden_layers
+        weights, narrow = self._weights()
+        for i in range(count):
+            own = min(i, len(self.layers) - 1)
             if dropout is None:
-                x = self._call_layer(x, sequence_ids, None, None, None, None, weights)
+                rest = (sequence_ids, *[None] * 6, narrow[own])
+                x = self._call_layer(x, *rest, weights[own])
                 continue
             rest = (
                 sequence_ids,
                 dropout.hidden,
                 dropout.attention,
                 dropout.random.key,
-                dropout.random.site(1 + _SITES_PER_LAYER * i).counter,
+                *(dropout.random.site(1 + _SITES_PER_LAYER * i + j).counter for j in range(3)),
+                narrow[own],
             )
             if self._recompute == "layers":
-                x = recomputed(self._call_layer, x, rest, weights)
+                x = recomputed(self._call_layer, x, rest, weights[own])
             else:
-                x = self._call_layer(x, *rest, weights)
+                x = self._call_layer(x, *rest, weights[own])
         return x
 
-    def _weight(self, variable: tf.Variable) -> Tensor:
-        """Casts a matrix to the compute dtype; other variables stay float32."""
-        value = tf.convert_to_tensor(variable)
-        return ops.cast(value, self._compute) if value.shape.rank == 2 else value
+    def _weights(self) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
+        """Returns what each layer computes with.
+
+        Returns:
+            Of each layer of variables, its matrices in the compute dtype, biases, norms and
+            adapters in the order in which _layer takes them; and its biases in the compute dtype.
+        """
+        biases = [[d.bias for d in p] for layer in self.layers for p in layer.products()]
+        full, narrow = _joined(biases, self._compute)
+        weights, per = [], len(full) // len(self.layers)
+        for i, layer in enumerate(self.layers):
+            matrices = [self._cast(*(d.kernel for d in p)) for p in layer.products()]
+            adapters = [self._cast(w) for pair in layer.adapters().values() for w in pair]
+            norms = [tf.convert_to_tensor(v) for v in layer.norms()]
+            weights.append([*matrices, *full[i * per : (i + 1) * per], *norms, *adapters])
+        return weights, [narrow[i : i + per] for i in range(0, len(narrow), per)]
+
+    def _cast(self, *matrices: tf.Variable) -> Tensor:
+        """Returns matrices side by side in the compute dtype."""
+        values = [tf.convert_to_tensor(matrix) for matrix in matrices]
+        return ops.cast(values[0] if len(values) == 1 else ops.join(values, 1), self._compute)
 
     def _layer(
         self,
@@ -369,23 +389,27 @@ class Encoder(tf.Module):
         hidden_dropout: Tensor | None,
         attention_dropout: Tensor | None,
         random_key: Tensor | None,
-        random_counter: Tensor | None,
+        attention_counter: Tensor | None,
+        output_counter: Tensor | None,
+        feed_forward_counter: Tensor | None,
+        narrow: list[Tensor],
         weights: list[Tensor],
     ) -> Tensor:
-        """One encoder layer: x [R * S, H], sequence_ids int32 [R, S]."""
-        wq, bq, wk, bk, wv, bv, wo, bo, wi, bi, wf, bf, ns1, nb1, ns2, nb2 = weights[:16]
-        low = _Adapters(self._lora, weights[16:])
+        """One encoder layer: x float32 [R * S, H], sequence_ids int32 [R, S]."""
+        wqkv, wo, wi, wf = weights[:4]
+        bqkv, bo, bi, bf = (ops.Bias(*pair) for pair in zip(weights[4:8], narrow))
+        ns1, nb1, ns2, nb2 = weights[8:12]
+        low = _Adapters(self._lora, weights[12:])
         c = self._config
-        sites: list[ops.Random | None] = [None] * 3
-        if random_key is not None:
-            random = ops.Random(random_key, random_counter)
-            sites = [random, random.site(1), random.site(2)]
+        counters = attention_counter, output_counter, feed_forward_counter
+        sites = [None if n is None else ops.Random(random_key, n) for n in counters]
 
         # One product for query, key and value.
-        qkv = low.add(tf.matmul(x, tf.concat([wq, wk, wv], 1)), x, "query", "key", "value")
+        y = ops.cast(x, self._compute)
+        qkv = low.add(tf.matmul(y, wqkv), y, "query", "key", "value")
         context = ops.attention(
             qkv,
-            tf.concat([bq, bk, bv], 0),
+            bqkv,
             sequence_ids,
             c.num_attention_heads,
             attention_dropout,
@@ -394,7 +418,8 @@ class Encoder(tf.Module):
         z = low.add(tf.matmul(context, wo), context, "output")
         x = ops.residual_norm(z, bo, x, ns1, nb1, c.layer_norm_eps, hidden_dropout, sites[1])
 
-        z = low.add(tf.matmul(x, wi), x, "intermediate")
+        y = ops.cast(x, self._compute)
+        z = low.add(tf.matmul(y, wi), y, "intermediate")
         z = ops.activated_product(c.hidden_act, z, bi, low.kernel(wf, "feed_forward"))
         return ops.residual_norm(z, bf, x, ns2, nb2, c.layer_norm_eps, hidden_dropout, sites[2])
 
@@ -442,7 +467,7 @@ def _scaled(x: Tensor, scale: float) -> Tensor:
 
 
 def recomputed(
-    layer: Callable[..., Tensor], x: Tensor, rest: tuple[Tensor, ...], weights: list[Tensor]
+    layer: Callable[..., Tensor], x: Tensor, rest: tuple[Any, ...], weights: list[Tensor]
 ) -> Tensor:
     """Runs a layer that keeps only its input, and recomputes the rest for its gradient.
 
@@ -462,11 +487,10 @@ def recomputed(
         def gradient(dy: Tensor) -> list[Tensor]:
             # Wait for dy. Otherwise TensorFlow may run the recomputation early, or merge
             # it with the first computation, and everything is kept after all.
-            again = _after(dy, [x, *rest, *weights])
+            inputs, others = _after(dy, ([x, *weights], rest))
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                inputs = [again[0], *again[1 + len(rest) :]]
                 tape.watch(inputs)
-                y = layer(*again[: 1 + len(rest)], inputs[1:])
+                y = layer(inputs[0], *others, inputs[1:])
             return tape.gradient(y, inputs, dy)
 
         return y, gradient
@@ -474,11 +498,40 @@ def recomputed(
     return apply(x, *weights)
 
 
-def _after(before: Tensor, tensors: list[Tensor]) -> list[Tensor]:
-    """Returns the same tensors, available only after `before`."""
+def _after(before: Tensor, tensors: Any) -> Any:
+    """Returns the same structure of tensors, available only after `before`."""
     # Through an identity: a control dependency on a call is lost when the call is inlined.
     with tf.control_dependencies([tf.identity(before)]):
-        return [tf.identity(t) for t in tensors]
+        return tf.nest.map_structure(tf.identity, tensors)
+
+
+def _joined(
+    biases: list[list[tf.Variable]], compute: tf.DType
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Joins the vectors of each group, all in a few operations whatever their number.
+
+    Returns:
+        A vector for each group, float32, which get the gradients; the same in the compute dtype.
+    """
+    flat = [tf.convert_to_tensor(bias) for group in biases for bias in group]
+    sizes = [sum(bias.shape[0] for bias in group) for group in biases]
+
+    @tf.custom_gradient
+    def apply(*flat: Tensor) -> tuple[list[Tensor], Callable[..., list[Tensor]]]:
+        def gradient(*dy: Tensor) -> list[Tensor]:
+            several = [d for d, group in zip(dy, biases) if len(group) > 1]
+            parts = [bias.shape[0] for group in biases if len(group) > 1 for bias in group]
+            split = iter(tf.split(tf.concat(several, 0), parts))
+            return [
+                next(split) if len(group) > 1 else d for d, group in zip(dy, biases) for _ in group
+            ]
+
+        return tf.split(tf.concat(flat, 0), sizes), gradient
+
+    full = apply(*flat)
+    if compute == tf.float32:
+        return full, full
+    return full, tf.split(ops.cast(tf.concat(flat, 0), compute), sizes)
 
 
 def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: str) -> Tensor:
@@ -488,7 +541,7 @@ def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: s
     sums have a fixed order, and the cost is small next to the encoder's.
 
     Args:
-        hidden: [R * S, H].
+        hidden: float32 [R * S, H].
         sequence_ids: int32 [R, S].
         cls_positions: int32 [B], the index of each example's first token in the flat rows.
         pooling: "first" for the first token's vector, "mean" for the mean over the tokens.

@@ -250,7 +250,7 @@ class EncoderTask(task.Task):
 
 
 def encode(encoder: bert.Encoder, features: dict[str, Tensor], dropout: Dropout | None) -> Tensor:
-    """Returns the last layer's output for packed features: [R * S, H] in the compute dtype."""
+    """Returns the last layer's output for packed features, [R * S, H]."""
     return encoder(*(features[name] for name in ENCODER_FEATURES), dropout)
 
 

@@ -64,7 +64,9 @@ class _Blocks:
 
     def _heads(self, qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> list[Tensor]:
         """Query (scaled), key and value in blocks, each [R, heads, N, reach, D]."""
-        return [self._cut(x, 2) for x in ops._split_heads(qkv, sequence_ids, heads)]
+        query, key, value = tf.unstack(ops._by_head(qkv, sequence_ids, heads), num=3)
+        query = ops._scaled(query, _score_scale(qkv.shape[1] // 3, heads))
+        return [self._cut(x, 2) for x in (query, key, value)]
 
     def _weights(self, query: Tensor, key: Tensor, sequence_ids: Tensor) -> Tensor:
         """The softmax of the scores, float32 [R, heads, N, reach, 3 reach]."""
@@ -136,17 +138,22 @@ class _Blocks:
             return self._cut(tf.transpose(tf.reshape(x, by_head), [0, 2, 1, 3]), 2)
 
         dcontext = blocks(dy)
-        # As in ops.attention: the inner product of the weights and their gradient.
+        # The inner product of the weights and their gradient equals that of the context and its
+        # gradient, which are smaller (Dao et al. 2022).
         wide = ops.cast(dcontext, tf.float32) * ops.cast(blocks(context), tf.float32)
         inner = tf.reduce_sum(wide, -1, keepdims=True)
         dvalue = self._back(tf.matmul(dropped, dcontext, transpose_a=True))
         dweights = tf.matmul(dcontext, self._near(value, 2), transpose_b=True)
         dscores = ops.cast(dropped, tf.float32) * ops.cast(dweights, tf.float32)
         dscores = ops.cast(dscores - ops.cast(weights, tf.float32) * inner, dy.dtype)
-        dquery = ops._scaled(tf.matmul(dscores, self._near(key, 2)), ops._score_scale(width, heads))
+        dquery = ops._scaled(tf.matmul(dscores, self._near(key, 2)), _score_scale(width, heads))
         dkey = self._back(tf.matmul(dscores, query, transpose_a=True))
         parts = (dquery, dkey, ops._scaled(dvalue, ops._factor(rate)))
         return (tf.concat([self._join(x, sequence_ids, width) for x in parts], 1),)
+
+
+def _score_scale(width: int, heads: Tensor) -> Tensor:
+    return tf.math.rsqrt(tf.cast(width // heads, tf.float32))
 
 
 _blocks = functools.lru_cache(maxsize=None)(_Blocks)
@@ -178,7 +185,8 @@ def attention(
         [R * S, H] in the dtype of qkv.
     """
     sizes = [tf.constant(heads, tf.int32)]
-    functions = (ops._attention, ops._attention_dropout, ops._attention_dropout_gradient)
+    blocks = (ops._attention, ops._attention_dropout, ops._attention_dropout_gradient)
+    functions = tuple(functools.partial(block, number=heads) for block in blocks)
     if reach is not None:
         sizes.append(tf.constant(reach, tf.int32))
         functions = _blocks(reach).functions

@@ -57,8 +57,8 @@ class BertMaskedLM(tf.Module):
     ) -> Tensor:
         """Returns the logits, float32 [P, V], at positions, int32 [P], of the flat packed rows."""
         hidden = encoded.encode(self.encoder, features, dropout)
-        x = tf.gather(hidden, positions)
         compute, act = self._build.compute, self._build.config.masked_act
+        x = ops.cast(tf.gather(hidden, positions), compute)
         x = tf.matmul(x, ops.cast(tf.convert_to_tensor(self.transform.kernel), compute))
         x = ops.cast(x, tf.float32)
         if self.transform.bias is not None:

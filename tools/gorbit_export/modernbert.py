@@ -161,6 +161,11 @@ class Encoder(bert.Encoder):
                 x = call(x, *rest, weights)
         return prenorm.scale_norm(x, tf.convert_to_tensor(self.norm.scale), epsilon)
 
+    def _weight(self, variable: tf.Variable) -> Tensor:
+        """Casts a matrix to the compute dtype; other variables stay float32."""
+        value = tf.convert_to_tensor(variable)
+        return ops.cast(value, self._compute) if value.shape.rank == 2 else value
+
     def _layer(
         self,
         first: bool,

@@ -13,6 +13,7 @@ always compute in float32, and so do biases, the parameters of norms, and their 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Callable
 
@@ -24,13 +25,24 @@ _IMPLEMENTS = "_implements"
 
 
 def block(body: Callable[..., Any]) -> Callable[..., Any]:
-    """Turns `body` into a graph function that implements "gorbit.NAME", NAME being the body's."""
+    """Turns `body` into a graph function that implements "gorbit.NAME", NAME being the body's.
+
+    There is a function for each set of keyword arguments, which are no arguments of it.
+    """
     name = body.__name__.strip("_")
-    function = tf.function(
-        body, autograph=False, experimental_attributes={_IMPLEMENTS: f"gorbit.{name}"}
-    )
+
+    @functools.cache
+    def made(**known: Any) -> Callable[..., Any]:
+        def function(*args: Tensor) -> Any:
+            return body(*args, **known)
+
+        function.__name__ = body.__name__
+        return tf.function(
+            function, autograph=False, experimental_attributes={_IMPLEMENTS: f"gorbit.{name}"}
+        )
+
     # In a lambda, so that no module saves it as a function of its own.
-    return lambda *args: function(*args)
+    return lambda *args, **known: made(**known)(*args)
 
 
 def cast(x: Tensor, dtype: tf.DType) -> Tensor:
@@ -42,9 +54,35 @@ def _wide(x: Tensor) -> Tensor:
     return cast(x, tf.float32)
 
 
-def _scaled(x: Tensor, factor: Tensor) -> Tensor:
-    """Multiplies by a float32 scalar that is not first rounded to the dtype of x."""
+def _scaled(x: Tensor, factor: Tensor | float) -> Tensor:
+    """Multiplies by a float32 number that is not rounded to the dtype of x before."""
+    # No dtype rounds a power of two, nor the product with it.
+    if isinstance(factor, float) and math.frexp(factor)[0] == 0.5:
+        return x * tf.constant(factor, x.dtype)
     return cast(_wide(x) * factor, x.dtype)
+
+
+def join(tensors: list[Tensor], axis: int) -> Tensor:
+    """Joins tensors of one shape along an axis. The gradient is one operation."""
+
+    @tf.custom_gradient
+    def apply(*tensors: Tensor) -> tuple[Tensor, Callable[[Tensor], list[Tensor]]]:
+        return tf.concat(tensors, axis), lambda dy: tf.split(dy, len(tensors), axis)
+
+    return apply(*tensors)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bias:
+    """A vector that is added to a product.
+
+    Attributes:
+        full: float32, which gets the gradient.
+        narrow: the same in the product's dtype, which is added.
+    """
+
+    full: Tensor
+    narrow: Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +113,9 @@ class Random:
         key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
         return cls(key, counter)
 
-    def site(self, number: int | Tensor) -> Random:
+    def site(self, number: int) -> Random:
         """Returns the stream of one site, by its number."""
-        offset = tf.stack([tf.constant(0, tf.uint64), tf.cast(number, tf.uint64)])
-        return Random(self.key, self.counter + offset)
+        return Random(self.key, self.counter + tf.constant([0, number], tf.uint64))
 
     def bits16(self, like: Tensor) -> Tensor:
         """Draws uniform 16-bit numbers. A 128-bit block of Philox holds eight of them.
@@ -108,7 +145,9 @@ class Random:
 
 def _dropped(rate: Tensor) -> Tensor:
     """Returns how many of the 65536 16-bit numbers mean "drop", a float32 scalar."""
-    return tf.clip_by_value(tf.round(rate * 65536.0), 0.0, 65535.0)
+    return tf.raw_ops.ClipByValue(
+        t=tf.round(rate * 65536.0), clip_value_min=0.0, clip_value_max=65535.0
+    )
 
 
 def _factor(rate: Tensor) -> Tensor:
@@ -123,6 +162,11 @@ def _keep(like: Tensor, rate: Tensor, random: Random) -> Tensor:
     return random.bits16(like) >= threshold
 
 
+def _mask(keep: Tensor, rate: Tensor, dtype: tf.DType) -> Tensor:
+    """Returns what dropout multiplies elements by: its factor, or 0."""
+    return tf.where(keep, cast(_factor(rate), dtype), tf.zeros([], dtype))
+
+
 def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
     """Sets elements to zero with probability `rate`, and scales up the others.
 
@@ -134,11 +178,11 @@ def dropout(x: Tensor, rate: Tensor, random: Random) -> Tensor:
         rate: float32 scalar in [0, 1).
         random: the site's stream.
     """
-    keep, scale = _keep(x, rate, random), _factor(rate)
+    keep = _keep(x, rate, random)
 
     @tf.custom_gradient
     def apply(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        mask = tf.cast(keep, x.dtype) * tf.cast(scale, x.dtype)
+        mask = _mask(keep, rate, x.dtype)
         return x * mask, lambda dy: dy * mask
 
     return apply(x)
@@ -185,10 +229,6 @@ def layer_norm(x: Tensor, scale: Tensor, offset: Tensor, epsilon: float) -> Tens
     return apply(x, scale, offset)
 
 
-def _add_bias(z: Tensor, bias: Tensor) -> Tensor:
-    return tf.nn.bias_add(z, cast(bias, z.dtype))
-
-
 def _bias_gradient(dy: Tensor) -> Tensor:
     return tf.raw_ops.BiasAddGrad(out_backprop=_wide(dy))
 
@@ -213,8 +253,7 @@ def _residual_norm_dropout(
     counter: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     keep = _keep(x, rate, Random(key, counter))
-    kept = x * (tf.cast(keep, x.dtype) * _factor(rate))
-    normalized, reciprocal = _normalize(residual + kept, epsilon)
+    normalized, reciprocal = _normalize(residual + x * _mask(keep, rate, x.dtype), epsilon)
     return normalized * scale + offset, normalized, reciprocal, keep
 
 
@@ -231,13 +270,13 @@ def _residual_norm_dropout_gradient(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     del key, counter  # for an implementation that draws again instead of storing `keep`
     dresidual, dscale, doffset = _normalize_gradient(dy, normalized, reciprocal, scale)
-    dx = dresidual * (tf.cast(keep, dy.dtype) * _factor(rate))
+    dx = dresidual * _mask(keep, rate, dy.dtype)
     return dx, _bias_gradient(dx), dresidual, dscale, doffset
 
 
 def residual_norm(
     z: Tensor,
-    bias: Tensor,
+    bias: Bias,
     residual: Tensor,
     scale: Tensor,
     offset: Tensor,
@@ -249,8 +288,8 @@ def residual_norm(
 
     Args:
         z: [T, H], the sublayer's last product.
-        bias: float32 [H], added to that product.
-        residual: [T, H] of the same dtype, the sublayer's input.
+        bias: [H], added to that product.
+        residual: float32 [T, H], the sublayer's input.
         scale: float32 [H], scale of the norm.
         offset: float32 [H], offset of the norm.
         epsilon: added to the variance.
@@ -258,30 +297,29 @@ def residual_norm(
         random: the site's stream; None for no dropout.
 
     Returns:
-        [T, H] of the same dtype.
+        float32 [T, H].
     """
     epsilon = tf.constant(epsilon, tf.float32)
     if random is None:
-        y = _residual_norm(_wide(_add_bias(z, bias)), _wide(residual), scale, offset, epsilon)
-        return cast(y, z.dtype)
+        x = _wide(tf.nn.bias_add(z, bias.narrow))
+        return _residual_norm(x, residual, scale, offset, epsilon)
     drawn = (rate, random.key, random.counter)
 
     @tf.custom_gradient
     def apply(
-        z: Tensor, bias: Tensor, residual: Tensor, scale: Tensor, offset: Tensor
+        z: Tensor, full: Tensor, residual: Tensor, scale: Tensor, offset: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
-        x = _wide(_add_bias(z, bias))
-        y, *saved = _residual_norm_dropout(x, _wide(residual), scale, offset, epsilon, *drawn)
+        del full  # gets a gradient
+        x = _wide(tf.nn.bias_add(z, bias.narrow))
+        y, *saved = _residual_norm_dropout(x, residual, scale, offset, epsilon, *drawn)
 
         def gradient(dy: Tensor) -> tuple[Tensor, ...]:
-            dx, dbias, dresidual, dscale, doffset = _residual_norm_dropout_gradient(
-                _wide(dy), scale, *drawn, *saved
-            )
-            return cast(dx, z.dtype), dbias, cast(dresidual, z.dtype), dscale, doffset
+            dx, *rest = _residual_norm_dropout_gradient(dy, scale, *drawn, *saved)
+            return cast(dx, z.dtype), *rest
 
-        return cast(y, z.dtype), gradient
+        return y, gradient
 
-    return apply(z, bias, residual, scale, offset)
+    return apply(z, bias.full, residual, scale, offset)
 
 
 @block
@@ -291,14 +329,15 @@ def _gelu(x: Tensor) -> Tensor:
 
 @block
 def _gelu_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    cdf = 0.5 + 0.5 * tf.math.erf(x * math.sqrt(0.5))
+    half = x * math.sqrt(0.5)
+    cdf = 0.5 + 0.5 * tf.math.erf(half)
     # The density's constant factor is moved into the exponent, which saves one pass.
-    density = tf.exp(-0.5 * math.log(2 * math.pi) - 0.5 * tf.square(x))
+    density = tf.exp(-0.5 * math.log(2 * math.pi) - tf.square(half))
     dx = dy * (cdf + x * density)
     return dx, _bias_gradient(dx), x * cdf
 
 
-def _gelu_product(z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
+def _gelu_product(z: Tensor, bias: Bias, kernel: Tensor) -> Tensor:
     """Computes gelu(z + bias) @ kernel.
 
     The kernel's gradient needs the output of GELU. GELU's own gradient can recompute it
@@ -307,9 +346,10 @@ def _gelu_product(z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
 
     @tf.custom_gradient
     def apply(
-        z: Tensor, bias: Tensor, kernel: Tensor
+        z: Tensor, full: Tensor, kernel: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]]:
-        x = _add_bias(z, bias)
+        del full  # gets a gradient
+        x = tf.nn.bias_add(z, bias.narrow)
 
         def gradient(dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             dgelu = tf.matmul(dy, kernel, transpose_b=True)
@@ -319,7 +359,7 @@ def _gelu_product(z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
 
         return tf.matmul(cast(_gelu(_wide(x)), z.dtype), kernel), gradient
 
-    return apply(z, bias, kernel)
+    return apply(z, bias.full, kernel)
 
 
 def gelu(x: Tensor) -> Tensor:
@@ -350,13 +390,13 @@ def activate(name: str, x: Tensor) -> Tensor:
     return gelu(x) if name == "gelu" else _ACTIVATIONS[name](x)
 
 
-def activated_product(name: str, z: Tensor, bias: Tensor, kernel: Tensor) -> Tensor:
+def activated_product(name: str, z: Tensor, bias: Bias, kernel: Tensor) -> Tensor:
     """Computes activation(z + bias) @ kernel, the middle of a position-wise network.
 
     Args:
         name: one of ACTIVATIONS.
         z: [T, F], a product.
-        bias: float32 [F], added to that product.
+        bias: [F], added to that product.
         kernel: [F, H] in the dtype of z.
 
     Returns:
@@ -364,24 +404,32 @@ def activated_product(name: str, z: Tensor, bias: Tensor, kernel: Tensor) -> Ten
     """
     if name == "gelu":
         return _gelu_product(z, bias, kernel)
-    return tf.matmul(_ACTIVATIONS[name](_add_bias(z, bias)), kernel)
+    x = tf.nn.bias_add(z, cast(bias.full, z.dtype))
+    return tf.matmul(_ACTIVATIONS[name](x), kernel)
 
 
-def _split_heads(qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> list[Tensor]:
-    """Returns query (scaled), key and value, each [R, heads, S, D]."""
+def _by_head(qkv: Tensor, sequence_ids: Tensor, heads: Tensor | int) -> Tensor:
+    """Returns query, key and value, [3, R, heads, S, D]."""
     shape = tf.shape(sequence_ids)
     width = qkv.shape[1] // 3
     x = tf.reshape(qkv, tf.stack([shape[0], shape[1], 3, heads, width // heads]))
-    query, key, value = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), num=3)
-    return [_scaled(query, _score_scale(width, heads)), key, value]
+    return tf.transpose(x, [2, 0, 3, 1, 4])
 
 
-def _score_scale(width: int, heads: Tensor) -> Tensor:
-    return tf.math.rsqrt(tf.cast(width // heads, tf.float32))
+def _factors(size: int, rate: Tensor) -> Tensor:
+    """Returns what training multiplies query, key and value by, float32 [3, 1, 1, 1, 1].
+
+    The query has that of the scores, and the values, which are fewer than the weights, dropout's.
+    """
+    return tf.reshape(tf.stack([_score_factor(size), 1.0, _factor(rate)]), [3, 1, 1, 1, 1])
+
+
+def _score_factor(size: int) -> float:
+    return 1 / math.sqrt(size)
 
 
 def _attention_weights(query: Tensor, key: Tensor, sequence_ids: Tensor) -> Tensor:
-    """Returns the softmax of the scores, float32 [R, heads, S, S]."""
+    """Returns the softmax of the scores, float32 [R, heads, S, S]. The query is scaled."""
     # In int64, because GPUs leave comparisons of int32 to the host.
     ids = tf.cast(sequence_ids, tf.int64)
     same = tf.equal(ids[:, :, None], ids[:, None, :])
@@ -395,9 +443,15 @@ def _join_heads(x: Tensor, width: int) -> Tensor:
     return tf.reshape(tf.transpose(x, [0, 2, 1, 3]), [-1, width])
 
 
+# Attention's blocks get the number of heads twice: as a tensor, for implementations in their
+# place, and as a number, by which shapes are known.
+
+
 @block
-def _attention(qkv: Tensor, sequence_ids: Tensor, heads: Tensor) -> Tensor:
-    query, key, value = _split_heads(qkv, sequence_ids, heads)
+def _attention(qkv: Tensor, sequence_ids: Tensor, heads: Tensor, *, number: int) -> Tensor:
+    del heads
+    query, key, value = tf.unstack(_by_head(qkv, sequence_ids, number), num=3)
+    query = _scaled(query, _score_factor(query.shape[-1]))
     weights = cast(_attention_weights(query, key, sequence_ids), qkv.dtype)
     return _join_heads(tf.matmul(weights, value), qkv.shape[1] // 3)
 
@@ -410,13 +464,16 @@ def _attention_dropout(
     rate: Tensor,
     random_key: Tensor,
     random_counter: Tensor,
+    *,
+    number: int,
 ) -> tuple[Tensor, ...]:
-    query, key, value = _split_heads(qkv, sequence_ids, heads)
+    del heads
+    x = _wide(_by_head(qkv, sequence_ids, number))
+    x = cast(x * _factors(x.shape[-1], rate), qkv.dtype)
+    query, key, value = tf.unstack(x, num=3)
     weights = cast(_attention_weights(query, key, sequence_ids), qkv.dtype)
     keep = _keep(weights, rate, Random(random_key, random_counter))
-    dropped = weights * tf.cast(keep, weights.dtype)
-    # The dropout factor is applied to the values, which are fewer than the weights.
-    value = _scaled(value, _factor(rate))
+    dropped = tf.where(keep, weights, tf.zeros([], weights.dtype))
     context = _join_heads(tf.matmul(dropped, value), qkv.shape[1] // 3)
     return context, query, key, value, weights, dropped
 
@@ -436,28 +493,27 @@ def _attention_dropout_gradient(
     value: Tensor,
     weights: Tensor,
     dropped: Tensor,
+    *,
+    number: int,
 ) -> tuple[Tensor, Tensor]:
-    del random_key, random_counter  # for an implementation that recomputes instead of storing
+    # For an implementation that recomputes instead of storing.
+    del heads, random_key, random_counter, context
     shape, width = tf.shape(sequence_ids), qkv.shape[1] // 3
-    by_head = tf.stack([shape[0], shape[1], heads, width // heads])
+    by_head = tf.stack([shape[0], shape[1], number, width // number])
     dcontext = tf.transpose(tf.reshape(dy, by_head), [0, 2, 1, 3])
-    # The inner product of the weights and their gradient equals that of the context
-    # and its gradient, which are smaller (Dao et al. 2022).
-    inner = tf.reduce_sum(tf.reshape(_wide(dy) * _wide(context), by_head), -1)
-    inner = tf.transpose(inner, [0, 2, 1])[:, :, :, None]
-    dvalue = _scaled(tf.matmul(dropped, dcontext, transpose_a=True), _factor(rate))
-    dweights = _wide(tf.matmul(dcontext, value, transpose_b=True))
-    dscores = cast(_wide(dropped) * dweights - _wide(weights) * inner, dy.dtype)
-    dquery = _scaled(tf.matmul(dscores, key), _score_scale(width, heads))
-    dkey = tf.matmul(dscores, query, transpose_a=True)
-    dx = tf.transpose(tf.stack([dquery, dkey, dvalue]), [1, 3, 0, 2, 4])
-    dqkv = tf.reshape(dx, [-1, 3 * width])
-    return dqkv, _bias_gradient(dqkv)
+    dvalue = tf.matmul(dropped, dcontext, transpose_a=True)
+    products = _wide(dropped) * _wide(tf.matmul(dcontext, value, transpose_b=True))
+    inner = tf.reduce_sum(products, -1, keepdims=True)
+    dscores = cast(products - _wide(weights) * inner, dy.dtype)
+    dquery, dkey = tf.matmul(dscores, key), tf.matmul(dscores, query, transpose_a=True)
+    dx = _wide(tf.stack([dquery, dkey, dvalue])) * _factors(width // number, rate)
+    dqkv = tf.reshape(tf.transpose(dx, [1, 3, 0, 2, 4]), [-1, 3 * width])
+    return cast(dqkv, dy.dtype), _bias_gradient(dqkv)
 
 
 def attention(
     qkv: Tensor,
-    bias: Tensor,
+    bias: Bias,
     sequence_ids: Tensor,
     heads: int,
     rate: Tensor | None = None,
@@ -468,7 +524,7 @@ def attention(
     Args:
         qkv: [R * S, 3 * H], the product that holds query, key and value
             side by side, each head after head.
-        bias: float32 [3 * H], added to that product.
+        bias: [3 * H], added to that product.
         sequence_ids: int32 [R, S]: a position attends to the positions of its row that have
             the same number.
         heads: number of heads, a divisor of H.
@@ -478,20 +534,23 @@ def attention(
     Returns:
         [R * S, H] in the dtype of qkv.
     """
-    heads = tf.constant(heads, tf.int32)
+    rest: tuple[Tensor, ...] = (sequence_ids, tf.constant(heads, tf.int32))
     if random is None:
-        return _attention(_add_bias(qkv, bias), sequence_ids, heads)
-    rest = (sequence_ids, heads, rate, random.key, random.counter)
+        return _attention(tf.nn.bias_add(qkv, bias.narrow), *rest, number=heads)
+    rest += (rate, random.key, random.counter)
 
     @tf.custom_gradient
     def apply(
-        qkv: Tensor, bias: Tensor
+        qkv: Tensor, full: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-        x = _add_bias(qkv, bias)
-        context, *saved = _attention_dropout(x, *rest)
-        return context, lambda dy: _attention_dropout_gradient(dy, x, *rest, context, *saved)
+        del full  # gets a gradient
+        x = tf.nn.bias_add(qkv, bias.narrow)
+        context, *saved = _attention_dropout(x, *rest, number=heads)
+        return context, lambda dy: _attention_dropout_gradient(
+            dy, x, *rest, context, *saved, number=heads
+        )
 
-    return apply(qkv, bias)
+    return apply(qkv, bias.full)
 
 
 def same(x: Tensor, y: Tensor) -> Tensor:

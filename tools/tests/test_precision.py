@@ -100,9 +100,8 @@ def test_products_are_narrow_and_all_that_sums_is_not(modules, precision):
         assert dtypes[op] == {tf.float32}, op
     narrow = NARROW[precision].as_datatype_enum
     casts = [n for n in graph.node if n.op == "Cast" and n.attr["DstT"].type == narrow]
-    # Each of a layer's six matrices once, the first layer's input, the pooling's shares, and the
-    # gradient of the pooling's output.
-    assert len(casts) == 6 * SMALL.num_hidden_layers + 3
+    # Of each layer the matrix of query, key and value and three others, and all biases together.
+    assert len(casts) == 4 * SMALL.num_hidden_layers + 1
 
 
 @pytest.mark.parametrize("precision", NARROW)

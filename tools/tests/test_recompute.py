@@ -96,7 +96,7 @@ def test_gradients_take_less_memory():
         return float(run.stdout)
 
     none, layers = peak("none"), peak("layers")
-    assert layers < 0.5 * none, f"{layers:.0f} MiB, and {none:.0f} MiB without"
+    assert layers < 0.6 * none, f"{layers:.0f} MiB, and {none:.0f} MiB without"
 
 
 @pytest.mark.parametrize("recompute", ["none", "layers"])
