@@ -83,7 +83,7 @@ var ignored = []string{
 	"is_local", "legacy", "local_files_only", "max_length", "merges_file", "model_input_names", "model_specific_special_tokens",
 	"name_or_path", "pad_to_multiple_of", "pad_token_type_id", "padding", "padding_side", "processor_class", "revision",
 	"spaces_between_special_tokens", "special_tokens_map_file", "stride", "tokenizer_class", "tokenizer_file",
-	"transformers_version", "trim_offsets", "unk_id", "truncation", "truncation_strategy", "use_default_system_prompt", "use_fast", "vocab_file",
+	"transformers_version", "trim_offsets", "unk_id", "truncation", "truncation_strategy", "use_default_system_prompt", "use_fast", "vocab_file", "vocab_size",
 }
 
 // used are the keys that are read.

@@ -204,3 +204,26 @@ func TestLargeFile(t *testing.T) {
 		t.Errorf("got %v after %d bytes; expected an error of what is too large", err, taken)
 	}
 }
+
+// FuzzSettings checks that no settings of a folder do harm to its tokenizer.
+func FuzzSettings(f *testing.F) {
+	for _, s := range []string{
+		`{}`, `[]`, `{"do_lower_case": false, "mask_token": {"content": "[MASK]", "lstrip": true}}`,
+		`{"added_tokens_decoder": {"1": {"content": "[UNK]"}, "x": 1}, "model_max_length": 1e30}`,
+		`{"tokenizer_class": "T5TokenizerFast", "extra_ids": -1}`, `{"extra_special_tokens": [null], "add_bos_token": true}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		for name, content := range map[string][]byte{Vocab: []byte("[UNK]\n[CLS]\n[SEP]\na\n"), configFile: data} {
+			if err := os.WriteFile(filepath.Join(dir, name), content, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file, err := Open(dir, text.Uncased())
+		if err == nil && (file.Tokenizer == nil || file.MaxLength < 0 || len(file.Tokenizer.AppendIDs(nil, "a b")) != 2) {
+			t.Fatalf("%q gives %v", data, file)
+		}
+	})
+}
