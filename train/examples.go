@@ -338,19 +338,32 @@ func (e *examples) describe(row *evaluation.Row, b *dataset.Batch, ids, types []
 
 // decoded returns the texts of tokens: the pieces of words joined, without special tokens.
 func decoded(t *text.Tokenizer, ids, types []int32) (a, b string) {
-	special := t.Roles()
+	special, begins := t.Roles(), second(t.Template().Pair, ids)
 	var texts [2][]int32
 	for i, id := range ids {
 		if id == special.Cls || id == special.Sep || id == special.Pad {
 			continue
 		}
 		to := 0
-		if i < len(types) && types[i] == 1 {
+		if i >= begins || i < len(types) && types[i] == 1 {
 			to = 1
 		}
 		texts[to] = append(texts[to], id)
 	}
 	return t.Decode(texts[0], true), t.Decode(texts[1], true)
+}
+
+// second returns where the second text of a pair begins that no types tell apart: after the tokens between
+// the texts. It is the number of ids if there are none.
+func second(pair text.Frame, ids []int32) int {
+	if n := len(pair.Between); n > 0 && pair.TypeA == pair.TypeB {
+		for i := len(pair.Before); i+n+len(pair.After) <= len(ids); i++ {
+			if slices.EqualFunc(ids[i:i+n], pair.Between, func(id int32, s text.Special) bool { return id == s.ID }) {
+				return i + n
+			}
+		}
+	}
+	return len(ids)
 }
 
 // ownID returns the name that records have an id of the user's under, or that of the row's number if
