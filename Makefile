@@ -9,7 +9,8 @@ SHELL := /bin/bash
 # that is set up already, or cpu.
 TF ?=
 # The release of TensorFlow, 2.18 to 2.21. Without one, the release that is set up already, or 2.18.
-export RELEASE ?=
+RELEASE ?=
+export RELEASE
 # Where install puts the programs and the library, and a folder that stands in for / there.
 PREFIX ?= /usr/local
 DESTDIR ?=
