@@ -532,7 +532,9 @@ class ModelTask(task.Task):
         if not training:
             self._note(
                 "training depends on which examples share a batch (batch normalization and means "
-                "over a batch in add_loss do so); replicas and micro-batches change it a little"
+                "over a batch in add_loss do so); replicas and micro-batches change it a little, "
+                "and such a mean counts the examples of weight 0 that fill a batch of fixed size, "
+                "as in the last batch of an evaluation on a TPU"
             )
         if not finding.padding:
             self._note(
