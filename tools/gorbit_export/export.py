@@ -23,6 +23,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from gorbit_export import layers, ops
+from gorbit_export.errors import UsageError
 from gorbit_export.optimizers import Constrained, Optimizer, Rule, clip_scale
 from gorbit_export.task import Feature, Hyperparameter, Output, Task
 
@@ -288,6 +289,39 @@ class Export(tf.Module):
 
         applied = tf.cond(finite, update_all, lambda: tf.constant(False))
         return {**sums, "gradient_norm": norm, "applied": applied, "iterations": iteration}
+
+    def compile_updates(self) -> None:
+        """Has XLA compile each function of the update, for the smallest variable that it updates.
+
+        Raises:
+            UsageError: if XLA cannot.
+        """
+        scalars = [*_SCALARS, *self._optimizer.hyperparameters]
+        known = {h.name: tf.constant(h.default, tf.float32) for h in scalars}
+        known |= {"gradient_scale": tf.constant(1.0), "iteration": tf.constant(1, tf.int64)}
+        done = set()
+        for path, variable in sorted(
+            self.variables_by_path.items(), key=lambda item: item[1].shape.num_elements()
+        ):
+            name = self._layout.rules[path].function
+            if name in done:
+                continue
+            done.add(name)
+            of = {"variable": variable, **self._layout.slots[path]}
+            copies = {key: tf.Variable(value, trainable=False) for key, value in of.items()}
+            handles = {key: copy.handle for key, copy in copies.items()}
+            update = functools.partial(
+                getattr(self, name), gradient=tf.zeros_like(variable), **handles, **known
+            )
+            try:
+                tf.function(lambda update=update: update(), autograph=False, jit_compile=True)()
+            except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as err:
+                unknown = re.search(r" on XLA_\w+: (\w+)", err.message)
+                why = f"it has no {unknown[1]}" if unknown else err.message.splitlines()[0]
+                raise UsageError(
+                    f"XLA cannot compile {name} of the optimizer {self._optimizer.name}: {why}; "
+                    "export without --xla, or with an optimizer of other operations"
+                ) from err
 
     def contract(self) -> dict[str, Any]:
         """The content of gorbit.json."""
@@ -590,10 +624,13 @@ def write(
 
     Raises:
         FileExistsError: if `out` exists and may not be replaced.
+        UsageError: if XLA cannot compile the update, but has to.
     """
     out = pathlib.Path(out).absolute()
     refuse_existing(out, overwrite)
     module = Export(task, optimizer, xla)
+    if xla:
+        module.compile_updates()
     task.inspect(module)
     out.parent.mkdir(parents=True, exist_ok=True)
     with _part(out) as part:

@@ -12,7 +12,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from gorbit_export import __main__ as command
 from gorbit_export import config, export
 from gorbit_export.classifier import Classification
-from gorbit_export.optimizers import AdamW
+from gorbit_export.errors import UsageError
+from gorbit_export.optimizers import SGD, AdamW
 
 RATES = {"hidden_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.1}
 
@@ -47,6 +48,24 @@ def test_the_export_says_what_is_compiled(tmp_path):
     assert compiled(out) == ["evaluate", "gradients", "predict"]
     # Requests can have any shape.
     assert compiled(out / "serving") == []
+
+
+class Worded(SGD):
+    """Passes the gradient through text, which XLA does not know."""
+
+    def update(self, variable, slots, gradient, *rest):
+        words = tf.strings.as_string(gradient)
+        super().update(variable, slots, tf.strings.to_number(words), *rest)
+
+
+def test_an_update_that_cannot_be_compiled_is_refused(tmp_path):
+    model = Classification(dataclasses.replace(SMALL, num_hidden_layers=1), 2, "mean")
+    with pytest.raises(
+        UsageError, match=r"^XLA cannot compile update .* sgd: it has no AsString; .*--xla"
+    ):
+        export.write(model, Worded(), tmp_path / "graph", xla=True)
+    assert not list(tmp_path.iterdir())
+    export.write(model, Worded(), tmp_path / "graph")
 
 
 FIXED = {"rows": 5, "length": 48, "examples": 8}
