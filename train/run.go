@@ -174,6 +174,11 @@ func (r *Run) Close() error {
 
 // VocabPath returns the path of the run's vocabulary file, a vocab.txt, a tokenizer.json or a tokenizer.model, or "" if it has none.
 func (r *Run) VocabPath() string {
+	if m := r.Manifest; m != nil && m.HasVocab() {
+		if path := filepath.Join(r.Folder, m.Vocab.Kept()); prepare.Exists(path) {
+			return path
+		}
+	}
 	return tokenizers.Exists(r.Folder)
 }
 

@@ -50,6 +50,7 @@ type proto struct {
 	spaceAfter     bool
 	unknownSurface string
 	bos, eos, pad  string
+	trainer        bool // it says how it was trained
 	normalizer     normalizerSpec
 	denormalizer   normalizerSpec
 }
@@ -153,6 +154,7 @@ func parsePiece(data []byte) (piece, error) {
 }
 
 func (p *proto) parseTrainer(data []byte) error {
+	p.trainer = true
 	return eachField(data, func(f field) error {
 		switch {
 		case f.typ == protowire.VarintType && f.number == 3:
@@ -202,6 +204,9 @@ func (p *proto) check() error {
 	}
 	if len(p.pieces) == 0 {
 		return fault.Usagef("it has no pieces; expected a SentencePiece model")
+	}
+	if !p.trainer || !p.normalizer.inFile { // which trainers write after the pieces
+		return fault.Usagef("it ends after %d pieces, without its trainer_spec and normalizer_spec; expected a whole SentencePiece model", len(p.pieces))
 	}
 	seen := make(map[string]bool, len(p.pieces))
 	count := map[kind]int{}

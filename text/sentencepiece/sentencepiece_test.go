@@ -125,16 +125,18 @@ func TestWrongModels(t *testing.T) {
 		p := "\x0a" + string(rune(len(text))) + text + "\x18" + string(rune(kind))
 		return "\x0a" + string(rune(len(p))) + p
 	}
+	const specs = "\x12\x00\x1a\x00" // of the trainer and of normalization
 	for _, tt := range []struct{ data, want string }{
 		{"", "it has no pieces; expected a SentencePiece model"},
+		{one("a", 2) + one("b", 1), "it ends after 2 pieces, without its trainer_spec and normalizer_spec; expected a whole"},
 		{"[PAD]\n[UNK]\n", "it cannot be read as a SentencePiece model (a protobuf message): "},
-		{one("a", 1), "it has 0 pieces for what is unknown; expected one"},
-		{one("a", 2) + one("a", 1), `piece 1, "a", is there twice`},
-		{one("a", 2) + one("<0x4>", 6), `piece 1, "<0x4>", is of a byte; expected a name like <0x0A>`},
-		{one("a", 2) + one("<0x41>", 6), "it has 1 pieces for bytes; expected 0"},
+		{one("a", 1) + specs, "it has 0 pieces for what is unknown; expected one"},
+		{one("a", 2) + one("a", 1) + specs, `piece 1, "a", is there twice`},
+		{one("a", 2) + one("<0x4>", 6) + specs, `piece 1, "<0x4>", is of a byte; expected a name like <0x0A>`},
+		{one("a", 2) + one("<0x41>", 6) + specs, "it has 1 pieces for bytes; expected 0"},
 		{one("a", 2) + "\x12\x02\x18\x04", "the model is of type char; expected unigram or bpe"},
-		{one("a", 2) + "\x1a\x05\x12\x03abc", "its table of normalization has 3 bytes; expected 4 or more"},
-		{one("a", 2) + "\x1a\x07\x12\x05\x08\x00\x00\x00a", "its table of normalization has a trie of 8 bytes in 1"},
+		{one("a", 2) + "\x12\x00\x1a\x05\x12\x03abc", "its table of normalization has 3 bytes; expected 4 or more"},
+		{one("a", 2) + "\x12\x00\x1a\x07\x12\x05\x08\x00\x00\x00a", "its table of normalization has a trie of 8 bytes in 1"},
 	} {
 		if _, err := Parse([]byte(tt.data)); err == nil || !strings.HasPrefix(err.Error(), tt.want) || fault.Of(err) != fault.Usage {
 			t.Errorf("%q: got %v, expected %s", tt.data, err, tt.want)
