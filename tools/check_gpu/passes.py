@@ -51,6 +51,8 @@ TASKS = {
     "regression": ["--task", "regression"],
 }
 """Tasks of the configuration tiny, in addition to the classifier, with the exporter's arguments."""
+CONFIGS = {"modernbert": str(TOOLS / "tests" / "goldens" / "modernbert" / "cls.json")}
+"""Configurations that are not called tiny or base, by the model of a case."""
 SHOWN = 6
 """Operations that a line of details names."""
 
@@ -60,7 +62,7 @@ class Case:
     """A model and where it trains.
 
     Attributes:
-        model: a configuration of BERT, a task of TASKS, or one of check_tpu.passes.
+        model: a configuration of BERT or of CONFIGS, a task of TASKS, or one of check_tpu.passes.
         precision: of the export.
         xla: whether XLA compiles its passes.
         gpus: how many.
@@ -99,6 +101,7 @@ CASES = (
     Case(passes.MASKED),
     *(Case(task) for task in TASKS),
     *(Case(model, "float32") for model in passes.DENSE),
+    Case("modernbert"),
     Case("base", calls=("train",)),
     Case("base", xla=True, calls=("train",)),
 )
@@ -216,7 +219,7 @@ def exported(folder: pathlib.Path, case: Case, timeout: int) -> pathlib.Path:
         kind = ["bert", "--task", "mlm", "--data", str(passes.vocabulary(folder))]
     elif case.model in TASKS:
         kind = ["bert", *TASKS[case.model]]
-    config = "base" if case.model == "base" else "tiny"
+    config = CONFIGS.get(case.model, "base" if case.model == "base" else "tiny")
     words = [*kind, "--config", config, "--precision", case.precision, "--out", str(out)]
     words += ["--xla"] * case.xla
     command([sys.executable, "-m", "gorbit_export", *words], timeout)

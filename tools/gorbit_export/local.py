@@ -31,13 +31,13 @@ class _Blocks:
         )
         self.functions = tuple(ops.block(body) for body in bodies)
 
-    def _cut(self, x: Tensor, axis: int, fill: int = 0) -> Tensor:
-        """Divides an axis into blocks; the last is filled up."""
+    def _cut(self, x: Tensor, axis: int) -> Tensor:
+        """Divides an axis into blocks; the last is filled up with 0."""
         size = tf.shape(x)[axis]
         blocks = (size + self._reach - 1) // self._reach
         padding = [[0, 0]] * x.shape.rank
         padding[axis] = [0, blocks * self._reach - size]
-        x = tf.pad(x, padding, constant_values=fill)
+        x = tf.pad(x, padding)
         shape = tf.shape(x)
         cut = tf.reshape(x, tf.concat([shape[:axis], [blocks, self._reach], shape[axis + 1 :]], 0))
         static = x.shape.as_list()
@@ -46,11 +46,11 @@ class _Blocks:
         return cut
 
     @staticmethod
-    def _near(blocks: Tensor, axis: int, fill: int = 0) -> Tensor:
+    def _near(blocks: Tensor, axis: int) -> Tensor:
         """Puts each block between its neighbours; the next axis becomes three times as long."""
         padding = [[0, 0]] * blocks.shape.rank
         padding[axis] = [1, 1]
-        x = tf.pad(blocks, padding, constant_values=fill)
+        x = tf.pad(blocks, padding)
         before = [slice(None)] * axis
         parts = (slice(None, -2), slice(1, -1), slice(2, None))
         return tf.concat([x[(*before, part)] for part in parts], axis + 1)
@@ -70,9 +70,10 @@ class _Blocks:
 
     def _weights(self, query: Tensor, key: Tensor, sequence_ids: Tensor) -> Tensor:
         """The softmax of the scores, float32 [R, heads, N, reach, 3 reach]."""
-        # In int64, because GPUs leave comparisons of int32 to the host.
-        ids = self._cut(tf.cast(sequence_ids, tf.int64), 1, -1)
-        seen = tf.equal(ids[:, :, :, None], self._near(ids, 1, -1)[:, :, None, :]) & self._band
+        # In float32, because GPUs leave comparisons of int32 to the host, and pad no int64. From 1
+        # on, because filling with another number than 0 makes the host wait for it.
+        ids = self._cut(tf.cast(sequence_ids, tf.float32) + 1.0, 1)
+        seen = tf.equal(ids[:, :, :, None], self._near(ids, 1)[:, :, None, :]) & self._band
         bias = tf.where(seen, 0.0, -1e9)[:, None]
         scores = tf.matmul(query, self._near(key, 2), transpose_b=True)
         return tf.nn.softmax(ops.cast(scores, tf.float32) + bias)
