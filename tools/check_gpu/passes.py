@@ -51,7 +51,7 @@ TASKS = {
     "regression": ["--task", "regression"],
 }
 """Tasks of the configuration tiny, in addition to the classifier, with the exporter's arguments."""
-CONFIGS = {"modernbert": str(TOOLS / "tests" / "goldens" / "modernbert" / "cls.json")}
+CONFIGS = {"modernbert": str(TOOLS / "tests" / "goldens" / "modernbert" / "mean.json")}
 """Configurations that are not called tiny or base, by the model of a case."""
 SHOWN = 6
 """Operations that a line of details names."""

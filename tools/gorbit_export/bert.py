@@ -556,6 +556,8 @@ def pool(hidden: Tensor, sequence_ids: Tensor, cls_positions: Tensor, pooling: s
         return tf.matmul(tf.cast(chosen, hidden.dtype), hidden)
     # A number that identifies the example of each token: row and sequence together.
     keys = tf.reshape(sequence_ids, [-1]) + positions // shape[1] * (shape[1] + 1)
+    # In int64, because GPUs leave comparisons of int32 to the host.
+    keys = tf.cast(keys, tf.int64)
     chosen = tf.equal(tf.gather(keys, cls_positions)[:, None], keys[None, :])
     # Counted in float32, because bfloat16 cannot represent 257.
     share = tf.cast(chosen, tf.float32)
