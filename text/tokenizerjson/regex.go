@@ -70,18 +70,10 @@ func (s *set) slow(r rune) bool {
 	return s.not
 }
 
-// at returns the length of the character at byte i if the set has it, and 0 otherwise.
-func (s *set) at(text string, i int) int {
-	if i == len(text) {
-		return 0
-	}
-	if c := text[i]; c < utf8.RuneSelf {
-		if s.ascii[c] {
-			return 1
-		}
-		return 0
-	}
-	r, size := utf8.DecodeRuneInString(text[i:])
+// wide returns the length of the character that a text begins with, which is not ASCII, if the set has it, and
+// 0 otherwise.
+func (s *set) wide(text string) int {
+	r, size := utf8.DecodeRuneInString(text)
 	if s.slow(r) {
 		return size
 	}
@@ -142,8 +134,13 @@ func match(items []item, text string, i int, then *rest) int {
 			}
 		default:
 			least, n := i, 0 // where the repetition may end at the earliest
-			for ; n < it.max; n++ {
-				size := it.set.at(text, i)
+			for ; n < it.max && i < len(text); n++ {
+				size := 1
+				if c := text[i]; c >= utf8.RuneSelf {
+					size = it.set.wide(text[i:])
+				} else if !it.set.ascii[c] {
+					break
+				}
 				if size == 0 {
 					break
 				}
