@@ -134,6 +134,10 @@ func (c *chunk) prepend(s string) {
 	if c.s == "" || s == "" {
 		return
 	}
+	if c.spans == nil {
+		c.s = s + c.s
+		return
+	}
 	first, size := utf8.DecodeRuneInString(c.s)
 	e := edit(c)
 	for i, r := range s {

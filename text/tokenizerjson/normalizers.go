@@ -192,7 +192,8 @@ func (n *prepend) apply(c *chunk) { c.prepend(n.Prepend) }
 type replace struct {
 	find    finder
 	content string
-	// begins is what matches begin with, "" if that is not known; spaces says that they are several spaces.
+	// begins is the text that is replaced, "" if it is a regular expression; spaces says that this is of
+	// several spaces.
 	begins string
 	spaces bool
 }
@@ -218,6 +219,10 @@ func newReplace(raw json.RawMessage) (*replace, error) {
 }
 
 func (n *replace) apply(c *chunk) {
+	if c.spans == nil && n.begins != "" {
+		c.s = strings.ReplaceAll(c.s, n.begins, n.content)
+		return
+	}
 	from, to := n.find(c.s, 0)
 	if from < 0 {
 		return

@@ -82,7 +82,7 @@ func patternOf(raw json.RawMessage) (finder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return find(r.scan), nil
+	return r.finder(), nil
 }
 
 // kinds has the class of each ASCII character, and wide for the bytes of others.

@@ -94,12 +94,48 @@ type rest struct {
 	next  *rest
 }
 
-// scan is a scanner.
-func (r regex) scan(text string, i int) int {
-	if end := r.match(text, i, nil); end > i {
-		return end
+// finder returns what finds the matches.
+func (r regex) finder() finder {
+	var starts [256]bool
+	r.addStarts(&starts)
+	return func(s string, at int) (int, int) {
+		for i := at; i < len(s); {
+			if !starts[s[i]] {
+				i++ // ASCII
+				continue
+			}
+			if to := r.match(s, i, nil); to > i {
+				return i, to
+			}
+			_, size := utf8.DecodeRuneInString(s[i:])
+			i += size
+		}
+		return -1, -1
 	}
-	return i
+}
+
+// addStarts adds the bytes that a match may begin with, and all that are not ASCII.
+func (r regex) addStarts(starts *[256]bool) {
+	for c := utf8.RuneSelf; c < len(starts); c++ {
+		starts[c] = true
+	}
+	for _, items := range r {
+		for _, it := range items {
+			switch {
+			case it.ahead != noAhead:
+				continue
+			case it.group != nil:
+				it.group.addStarts(starts)
+			default:
+				for c, ok := range it.set.ascii {
+					starts[c] = starts[c] || ok
+				}
+			}
+			if it.min > 0 && (it.group == nil || it.group.least() > 0) {
+				break
+			}
+		}
+	}
 }
 
 // match returns the end of the match at byte i, or -1.

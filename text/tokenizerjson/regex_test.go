@@ -27,7 +27,7 @@ func TestRegexLibraryAgrees(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		finders := []finder{find(r.scan)}
+		finders := []finder{r.finder()}
 		if scan := scanners[one.Pattern]; scan != nil {
 			finders = append(finders, find(scan))
 		}
@@ -81,9 +81,9 @@ func FuzzRegex(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for from, to := find(r.scan)(s, 0); from >= 0; {
+		for from, to := r.finder()(s, 0); from >= 0; {
 			at := to
-			if from, to = find(r.scan)(s, at); from >= 0 && (from < at || to <= from || to > len(s)) {
+			if from, to = r.finder()(s, at); from >= 0 && (from < at || to <= from || to > len(s)) {
 				t.Fatalf("%s in %q: from %d to %d after %d", pattern, s, from, to, at)
 			}
 		}
