@@ -15,7 +15,7 @@ fail() { echo "setup: $*" >&2; exit 1; }
 
 flavour=${1:-$(cut -d' ' -f1 .tf/stamp 2>/dev/null || true)}
 flavour=${flavour:-cpu}
-release=${RELEASE:-$(cut -d' ' -f2 .tf/stamp 2>/dev/null || true)}
+release=${RELEASE:-$(sed -nE 's/^[a-z]+ (2\.[0-9]+) .*/\1/p' .tf/stamp 2>/dev/null || true)}
 # The Pythons that the release has wheels for, by their second number.
 case "${release:=2.18}" in
 2.18 | 2.19) oldest=9 newest=12 ;;

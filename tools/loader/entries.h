@@ -2,8 +2,8 @@
  *
  * An entry jumps to the address in its slot of gorbit_tensorflow_functions. Until its first call,
  * that is the address of the instructions behind the entry: they load the library, look the function up
- * and go on to it, with the registers that have arguments as they were. The symbols are hidden, so that the library, whose
- * functions have the same names, does not find these. */
+ * and go on to it, with the registers that have arguments as they were. The symbols are hidden, so that
+ * the library, whose functions have the same names, does not find these. */
 	.text
 	.type load, @function
 load: /* on the stack: the function's index, the caller's address */
