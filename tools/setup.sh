@@ -13,9 +13,12 @@ cd "$(dirname "$0")/.."
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
-flavour=${1:-$(cut -d' ' -f1 .tf/stamp 2>/dev/null || true)}
-flavour=${flavour:-cpu}
-release=${RELEASE:-$(sed -nE 's/^[a-z]+ (2\.[0-9]+) .*/\1/p' .tf/stamp 2>/dev/null || true)}
+# Stamps of checkouts that had one release only have the folder in its place.
+have=$(sed 's|^\([a-z]*\) /|\1 2.18 /|' .tf/stamp 2>/dev/null || true)
+read -r flavour release _ <<<"$have"
+flavour=${1:-${flavour:-cpu}}
+[ "$flavour" != tpu ] || release=2.18 # the only one with a wheel for TPUs
+release=${RELEASE:-$release}
 # The Pythons that the release has wheels for, by their second number.
 case "${release:=2.18}" in
 2.18 | 2.19) oldest=9 newest=12 ;;
@@ -28,7 +31,7 @@ cpu) wheel="tensorflow-cpu==$release.*" ;;
 gpu) wheel="tensorflow[and-cuda]==$release.*" ;;
 tpu)
   wheel='tensorflow-tpu==2.18.0'
-  [ "$release" = 2.18 ] || { echo "setup: RELEASE is $release; expected 2.18, the newest that has a wheel for TPUs here" >&2; exit 2; }
+  [ "$release" = 2.18 ] || { echo "setup: RELEASE is $release; expected 2.18, the only one with a wheel for TPUs" >&2; exit 2; }
   ;;
 *) echo "setup: TF is $flavour; expected cpu, gpu or tpu" >&2; exit 2 ;;
 esac
@@ -59,7 +62,6 @@ usable "$python" || fail "$python is not a Python 3.$oldest to 3.$newest: Tensor
 # The stamp holds what the set-up depends on: after a change of the flavour, the
 # folder, the interpreter or the requirements, it is made again.
 want="$flavour $release $PWD $("$python" -V 2>&1) $cc $(cat tools/pyproject.toml tools/setup.sh tools/loader/* | cksum)"
-have=$(cat .tf/stamp 2>/dev/null || true)
 if [ "$have" = "$want" ] && [ -x .venv/bin/python ] && ls .tf/lib/libtensorflow.* >/dev/null 2>&1; then
   exit 0
 fi
@@ -77,6 +79,7 @@ size=
 echo "setup: installing $wheel$size and the exporter into .venv, and the library for Go into .tf; this takes a minute or two, once"
 rm -rf .tf
 mkdir -p .tf/lib
+echo "$flavour $release is not whole" >.tf/stamp # what to set up the next time, if this fails
 # The wheels of two flavours hold the same files, and an environment does not
 # work at another place.
 if [ "${have%% Python *}" != "$flavour $release $PWD" ] || ! usable .venv/bin/python || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then

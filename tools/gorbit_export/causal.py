@@ -83,7 +83,7 @@ class Map(layers.Dense):
         if self._adapted:
             down, up = weights.pop(0), weights.pop(0)
             y += tf.matmul(tf.matmul(x, down), up) * tf.cast(self._scale, x.dtype)
-        return y if bias is None else tf.nn.bias_add(y, ops.cast(bias, y.dtype))
+        return y if bias is None else ops.add_bias(y, bias)
 
 
 class RMSNorm(layers.Layer):
@@ -629,11 +629,17 @@ class LanguageModel(task.Task):
         names = ("num_attention_heads", "num_key_value_heads", "hidden_act", "norm_epsilon")
         names += ("rope_theta", "tie_word_embeddings")
         fields = [c.family.fields.get(name, name) for name in names]
+        needed = {field: released[field] for field in fields if field}
+        needed |= {
+            field: allowed[0] for field, allowed in c.family.only.items() if len(allowed) == 1
+        }
+        if c.family.rotary:  # what later releases of transformers write in place of some fields
+            needed["rope_parameters"] = {"rope_theta": c.rope_theta, "rope_type": "default"}
         return {
             "model_type": c.model_type,
             "prefix": c.family.prefix,
             "others": [],
-            "config": {field: released[field] for field in fields if field},
+            "config": needed,
             "fit": [] if c.family.rotary else ["model/positions/table"],
         }
 

@@ -23,6 +23,7 @@ class Family:
         defaults: what fields are that are not in config.json, where CausalConfig has others.
         only: fields of config.json that must have one of these values if they are present,
             because any other describes a model that is computed in another way.
+        window: the sliding_window of a config.json that does not have the field.
         rotary: whether positions turn queries and keys, with RMS norms, a gate in the
             feed-forward network and no biases, as in Llama; else as in GPT-2.
     """
@@ -33,6 +34,7 @@ class Family:
     fields: dict[str, str] = dataclasses.field(default_factory=dict)
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     only: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    window: int | None = None
     rotary: bool = False
 
 
@@ -106,6 +108,7 @@ FAMILIES = {
             architecture="MistralForCausalLM",
             fields={**_LLAMA.fields, "biased_attention": ""},
             defaults={**_LLAMA.defaults, "max_position_embeddings": 131072},
+            window=4096,
         ),
         # Yang et al. 2024: Llama with biases in three of attention's maps.
         dataclasses.replace(
@@ -287,6 +290,7 @@ class CausalConfig:
             **{names.get(k, k): v for k, v in values.items() if names.get(k, k)},
             # transformers has numbers of its own where there are none.
             **{"bos_token_id": None, "eos_token_id": None, **self.tokens},
+            **({"sliding_window": None} if self.family.window else {}),
             "architectures": [self.family.architecture],
             "torch_dtype": "float32",
         }
@@ -351,8 +355,15 @@ def _parse(values: dict[str, Any]) -> CausalConfig:
     for field, allowed in {**_ALL_ONLY, **family.only}.items():
         if field in values and values[field] not in allowed:
             raise ValueError(f"{field} is {values[field]!r}; expected {allowed[0]!r}")
-    _check_window(values)
-    known = {*names.values(), *_PASSED_OVER, *_ALL_ONLY, *family.only, "sliding_window"}
+    _check_window(values, family)
+    known = {
+        *names.values(),
+        *_PASSED_OVER,
+        *_ALL_ONLY,
+        *family.only,
+        "sliding_window",
+        "layer_types",
+    }
     unknown = sorted(set(values) - known)
     if unknown:
         raise ValueError(
@@ -388,12 +399,15 @@ def _rope(values: dict[str, Any]) -> dict[str, Any]:
     return {**rest, **{k: v for k, v in rope.items() if k == "rope_theta"}}
 
 
-def _check_window(values: dict[str, Any]) -> None:
+def _check_window(values: dict[str, Any], family: Family) -> None:
     """Refuses attention to the last tokens only."""
-    window = values.get("sliding_window")
+    kinds = values.get("layer_types", [])
+    if not isinstance(kinds, list) or kinds != ["full_attention"] * len(kinds):
+        raise ValueError(f"layer_types is {kinds!r}; expected 'full_attention' for all layers")
+    window = values.get("sliding_window", family.window)
     if window is None or values.get("use_sliding_window") is False:
         return
-    longest = values.get("max_position_embeddings")
+    longest = values.get("max_position_embeddings", family.defaults["max_position_embeddings"])
     if not is_number(window) or not is_number(longest) or window < longest:
         raise ValueError(
             f"sliding_window is {window!r}; expected null, or at least max_position_embeddings "

@@ -233,6 +233,17 @@ def _bias_gradient(dy: Tensor) -> Tensor:
     return tf.raw_ops.BiasAddGrad(out_backprop=_wide(dy))
 
 
+def add_bias(z: Tensor, bias: Tensor) -> Tensor:
+    """Adds a float32 bias [F] to z [T, F] of any float dtype; its gradient is summed in float32."""
+
+    @tf.custom_gradient
+    def apply(z: Tensor, full: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+        y = tf.nn.bias_add(z, cast(full, z.dtype))
+        return y, lambda dy: (dy, _bias_gradient(dy))
+
+    return apply(z, bias)
+
+
 @block
 def _residual_norm(
     x: Tensor, residual: Tensor, scale: Tensor, offset: Tensor, epsilon: Tensor
@@ -404,7 +415,7 @@ def activated_product(name: str, z: Tensor, bias: Bias, kernel: Tensor) -> Tenso
     """
     if name == "gelu":
         return _gelu_product(z, bias, kernel)
-    x = tf.nn.bias_add(z, cast(bias.full, z.dtype))
+    x = add_bias(z, bias.full)
     return tf.matmul(_ACTIVATIONS[name](x), kernel)
 
 

@@ -280,6 +280,12 @@ def load(tmp_path, values: dict) -> causal_config.CausalConfig:
         (LLAMA, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is"),
         (LLAMA, {"mlp_bias": True}, "mlp_bias is True; expected False"),
         (LLAMA, {"num_key_value_heads": 3}, "expected a multiple of num_key_value_heads"),
+        (
+            LLAMA,
+            {"model_type": "mistral", "max_position_embeddings": 8192},
+            "sliding_window is 4096",
+        ),
+        (LLAMA, {"model_type": "qwen2", "layer_types": ["sliding_attention"]}, "layer_types is"),
         (LLAMA, {"model_type": "mistral", "sliding_window": 8}, "sliding_window is 8"),
         (LLAMA, {"residual_multiplier": 0.2}, "field residual_multiplier is not known"),
         (LLAMA, {"hidden_size": None}, "missing hidden_size"),
@@ -297,6 +303,29 @@ def test_later_files_have_the_base_of_angles_among_others(tmp_path):
     assert load(tmp_path, {**LLAMA, "rope_theta": 5e5}) == load(tmp_path, {**LLAMA, **rope})
     assert load(tmp_path, GPT2).intermediate_size == 128
     assert dataclasses.replace(causal_config.PRESETS["gpt2"]).parameters == 124_439_808
+
+
+def test_a_window_that_reaches_everything_is_none(tmp_path):
+    mistral = load(tmp_path, {**LLAMA, "model_type": "mistral"})
+    assert mistral.released()["sliding_window"] is None
+    kinds = {"layer_types": ["full_attention", "full_attention"]}
+    qwen = {**LLAMA, "model_type": "qwen2"}
+    assert load(tmp_path, {**qwen, **kinds}) == load(tmp_path, qwen)
+
+
+def test_weights_that_are_computed_in_another_way_are_told_apart(tmp_path):
+    needed = made(load(tmp_path, LLAMA)).description()["weights"]["config"]
+    assert needed["rope_scaling"] is None
+    assert needed["rope_parameters"] == {"rope_theta": 10000.0, "rope_type": "default"}
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+def test_gradients_of_biases_are_summed_in_float32(dtype):
+    z, bias = tf.ones([70000, 2], dtype), tf.Variable([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        y = ops.add_bias(z, tf.convert_to_tensor(bias))
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(tape.gradient(y, bias), [70000.0, 70000.0])
 
 
 def test_adapters_have_the_gradients_that_their_products_have(config):
