@@ -187,7 +187,7 @@ func (m *Manifest) TokenizerConfig() text.Config { return m.Vocab.config() }
 // set describes how texts are prepared for a vocab.txt.
 func (v *Vocab) set(cfg text.Config) {
 	v.Lowercase = cfg.Lowercase
-	v.StripAccents = cfg.Accents == text.StripAccents || cfg.Accents == text.AccentsByCase && cfg.Lowercase
+	v.StripAccents = cfg.StripsAccents()
 	v.LiteralSpecials, v.Unclean, v.JoinIdeographs = cfg.LiteralSpecials, cfg.Unclean, cfg.JoinIdeographs
 	v.MaxWordChars = cmp.Or(cfg.MaxWordChars, text.DefaultMaxWordChars)
 }

@@ -83,7 +83,7 @@ func newClasses(cfg Config) *classes {
 		}
 		c.set(chars.DottedI, lower(nil, chars.DottedI, 0), false)
 	}
-	if cfg.stripAccents() {
+	if cfg.StripsAccents() {
 		strip := func(dst []part, r rune) []part {
 			switch class := chars.CombiningClass(r); {
 			case !chars.Is(r, chars.Nonspacing):

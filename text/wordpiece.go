@@ -63,7 +63,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-func (c Config) stripAccents() bool {
+// StripsAccents reports whether accents are stripped.
+func (c Config) StripsAccents() bool {
 	return c.Accents == StripAccents || c.Accents == AccentsByCase && c.Lowercase
 }
 

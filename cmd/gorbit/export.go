@@ -48,7 +48,7 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 	f.StringVar(&format, "format", format, "what to write; huggingface is for Hugging Face's transformers `savedmodel|huggingface`")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing model")
 	addTokenizer(f, &o.Vocab, "(default: the run's)")
-	f.BoolVar(&o.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
+	f.BoolVar(&o.Tokenizer.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
 	f.Lookup("lowercase").DefValue = "" // the help text states the default
 	f.StringSliceVar(&o.Labels, "labels", nil, "names of the labels (default: those of the run's data)")
 	help.Group(f, "Output", "out", "overwrite", "format")
@@ -103,7 +103,7 @@ func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o 
 	if err := completeInputs(&o, run, lowercaseGiven); err != nil {
 		return 0, "", err
 	}
-	if err := completeServable(&o, run, lowercaseGiven); err != nil {
+	if err := completeServable(&o, run); err != nil {
 		return 0, "", err
 	}
 	if o.Variables, err = run.Variables(ctx); err != nil {
@@ -142,7 +142,7 @@ func completeInputs(o *servable.Options, run *train.Run, lowercaseGiven bool) (e
 		// Refuse a tokenizer here that gorbit predict would refuse.
 		var lowercase *bool
 		if lowercaseGiven {
-			lowercase = &o.Lowercase
+			lowercase = &o.Tokenizer.Lowercase
 		}
 		if _, err := run.Tokenizer(o.Vocab, lowercase); err != nil {
 			return err
@@ -200,14 +200,11 @@ func writeModel(ctx context.Context, format string, o servable.Options, results 
 
 // completeServable sets what the flags left open to what the run's data says. Labels that the run knows
 // may have other names, but not each other's.
-func completeServable(o *servable.Options, run *train.Run, lowercaseGiven bool) error {
+func completeServable(o *servable.Options, run *train.Run) error {
 	if run.Manifest != nil && run.TakesTexts() {
 		pairs := run.Manifest.Pairs()
 		o.Pairs = &pairs
-		if !lowercaseGiven {
-			o.Lowercase = run.Manifest.Vocab.Lowercase
-		}
-		o.LiteralSpecials = run.Manifest.Vocab.LiteralSpecials
+		o.Tokenizer = run.Manifest.TokenizerConfig() // run.Tokenizer refused another --lowercase
 	}
 	label := run.Export.Contract.Label()
 	if label != nil {

@@ -70,7 +70,7 @@ func open(t *testing.T) (m *Model, examples []text.Encoding, want [][]float64) {
 	}
 	out := filepath.Join(t.TempDir(), "model[1]") // a pattern, for TensorFlow
 	err = servable.Write(t.Context(), servable.Options{Export: export, Variables: variables, Vocab: filepath.Join(dir, "vocab.txt"),
-		Labels: []string{"bad", "fair", "good"}, Lowercase: true, MaxLength: 16, Out: out})
+		Labels: []string{"bad", "fair", "good"}, Tokenizer: text.Uncased(), MaxLength: 16, Out: out})
 	if err != nil {
 		t.Fatal(err)
 	}

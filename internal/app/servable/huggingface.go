@@ -73,6 +73,9 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	if vocab.Name == tokenizers.Model {
 		return fault.Usagef("export: the tokenizer %s is a SentencePiece model, of which transformers does not know which tokens are around a text; expected data of a tokenizer.json; export without --format huggingface", vocab.Path)
 	}
+	if cfg := vocab.Config; vocab.Name == tokenizers.Vocab && (cfg.Unclean || cfg.MaxWordChars != 0 && cfg.MaxWordChars != text.DefaultMaxWordChars) {
+		return fault.Usagef("export: texts were prepared with Unclean %v and MaxWordChars %d, which transformers cannot be told for a vocab.txt; expected false and %d; export without --format huggingface", cfg.Unclean, cfg.MaxWordChars, text.DefaultMaxWordChars)
+	}
 	config := maps.Clone(form.Config)
 	if len(o.Labels) > 0 {
 		numbers, names := make(map[string]int, len(o.Labels)), make(map[string]string, len(o.Labels))
@@ -118,23 +121,19 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 
 // huggingFaceTokenizer returns the settings of the tokenizer, and its special tokens.
 func (o Options) huggingFaceTokenizer(file *tokenizers.File) (settings map[string]any, special map[string]string) {
-	settings = map[string]any{"model_max_length": o.MaxLength}
-	if file.Name == tokenizers.Vocab {
-		special = map[string]string{"cls_token": "[CLS]", "mask_token": "[MASK]", "pad_token": "[PAD]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
-		maps.Copy(settings, map[string]any{"tokenizer_class": "BertTokenizer", "do_lower_case": o.Lowercase, "strip_accents": nil,
-			"tokenize_chinese_chars": true, "clean_up_tokenization_spaces": true})
-	} else {
-		special = map[string]string{}
-		r := file.Tokenizer.Roles()
-		for name, id := range map[string]int32{"cls_token": r.Cls, "mask_token": r.Mask, "pad_token": r.Pad, "sep_token": r.Sep, "unk_token": r.Unk} {
-			if id >= 0 {
-				special[name] = file.Tokenizer.Vocab().Token(id)
-			}
+	settings, special = map[string]any{"model_max_length": o.MaxLength}, map[string]string{}
+	r := file.Tokenizer.Roles()
+	for name, id := range map[string]int32{"cls_token": r.Cls, "mask_token": r.Mask, "pad_token": r.Pad, "sep_token": r.Sep, "unk_token": r.Unk} {
+		if id >= 0 {
+			special[name] = file.Tokenizer.Vocab().Token(id)
+			settings[name] = special[name]
 		}
-		settings["tokenizer_class"], settings["clean_up_tokenization_spaces"] = "PreTrainedTokenizerFast", false
 	}
-	for name, token := range special {
-		settings[name] = token
+	if file.Name == tokenizers.Vocab {
+		maps.Copy(settings, map[string]any{"tokenizer_class": "BertTokenizer", "do_lower_case": file.Config.Lowercase,
+			"strip_accents": file.Config.StripsAccents(), "tokenize_chinese_chars": !file.Config.JoinIdeographs, "clean_up_tokenization_spaces": true})
+	} else {
+		settings["tokenizer_class"], settings["clean_up_tokenization_spaces"] = "PreTrainedTokenizerFast", false
 	}
 	return settings, special
 }

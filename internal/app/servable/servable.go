@@ -42,10 +42,10 @@ type Options struct {
 	Labels []string
 	// Classes are the names of the classes of further labels, by the label.
 	Classes map[string][]string
-	// Lowercase, LiteralSpecials and MaxLength say how texts were tokenized in training.
-	Lowercase       bool
-	LiteralSpecials bool
-	MaxLength       int
+	// Tokenizer says how texts were prepared for a vocab.txt in training, and MaxLength to how many tokens
+	// they were cut.
+	Tokenizer text.Config
+	MaxLength int
 	// DocStride is the number of tokens that neighbouring windows of a context share; 0 for the default.
 	DocStride int
 	// Pairs reports whether the model was trained on pairs of texts; nil if that is not known.
@@ -219,7 +219,7 @@ func parseModel(data []byte) (*spb.MetaGraphDef, error) {
 
 // readVocab returns the vocabulary.
 func (o Options) readVocab() (*tokenizers.File, error) {
-	f, err := tokenizers.Open(o.Vocab, text.Config{Lowercase: o.Lowercase})
+	f, err := tokenizers.Open(o.Vocab, o.Tokenizer)
 	if err != nil {
 		return nil, err
 	}
@@ -249,13 +249,13 @@ func (o Options) answers(outputs map[string]*spb.TensorInfo) []layout.Answer {
 // describe builds the description and reads the vocabulary.
 func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, err error) {
 	c := o.Export.Contract
-	vocabName := ""
+	vocabName, prepared := "", text.Config{}
 	if o.Vocab != "" {
 		file, err := o.readVocab()
 		if err != nil {
 			return nil, nil, err
 		}
-		vocab, vocabName = file.Content, file.Name
+		vocab, vocabName, prepared = file.Content, file.Name, file.Config
 	} else if o.FeatureVocab != "" {
 		if vocab, err = vfs.ReadBounded(o.FeatureVocab, tokenizers.MaxBytes); err != nil {
 			return nil, nil, fmt.Errorf("vocabulary: %w", err)
@@ -270,7 +270,6 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 		Task:      c.Task,
 		Labels:    o.Labels,
 		Vocab:     vocabName,
-		Lowercase: o.Lowercase, LiteralSpecials: o.LiteralSpecials,
 		MaxLength: o.MaxLength,
 		DocStride: o.DocStride,
 		Pairs:     o.Pairs,
@@ -279,6 +278,7 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 		Answers:   o.answers(signature.GetOutputs()),
 		Features:  o.Features,
 	}
+	d.SetTokenizer(prepared)
 	if d.Model, err = json.Marshal(c.Model); err != nil {
 		return nil, nil, err
 	}

@@ -19,7 +19,10 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
+	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
+	"github.com/gorbit-ml/gorbit/internal/run/described"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/text"
 )
 
 //go:embed testdata/golden.py
@@ -60,7 +63,7 @@ func fixture(t *testing.T) (dir string, o Options) {
 		Variables: make(map[string]*tf.Tensor),
 		Vocab:     filepath.Join(dir, "vocab.txt"),
 		Labels:    []string{"bad", "fair", "good"},
-		Lowercase: true, LiteralSpecials: true,
+		Tokenizer: text.Config{Lowercase: true, LiteralSpecials: true},
 		MaxLength: 16,
 		Out:       filepath.Join(t.TempDir(), "served", "model"),
 	}
@@ -196,6 +199,60 @@ func TestServedFolder(t *testing.T) {
 	}
 	if labels, err := os.ReadFile(filepath.Join(o.Out, layout.LabelsFile)); err != nil || string(labels) != "bad\nfair\ngood\n" {
 		t.Errorf("labels.txt reads %q (%v)", labels, err)
+	}
+}
+
+// A served model prepares texts as its data did, and transformers is told the same.
+func TestServedTokenizer(t *testing.T) {
+	dir, o := fixture(t)
+	vocab, err := os.ReadFile(filepath.Join(dir, "vocab.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(vocab)), "\n")
+	copy(lines[len(lines)-5:], []string{"\u00e9", "e", "\u4e2d\u6587", "\u4e2d", "\u6587"})
+	o.Vocab, o.Overwrite = filepath.Join(t.TempDir(), "vocab.txt"), true
+	if err := os.WriteFile(o.Vocab, []byte(strings.Join(lines, "\n")), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	served, foreign := o.Out, filepath.Join(t.TempDir(), "hf")
+	for _, cfg := range []text.Config{
+		{Lowercase: true}, {Lowercase: true, Accents: text.KeepAccents}, {Accents: text.StripAccents, MaxWordChars: text.DefaultMaxWordChars},
+		{JoinIdeographs: true}, {Unclean: true}, {MaxWordChars: 1},
+	} {
+		o.Tokenizer, o.Out = cfg, served
+		if err := Write(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		m, err := described.Read(served)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trained, err := tokenizers.Open(o.Vocab, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const s = "\u00c9 \u00e9 \u4e2d\u6587 E\x01e"
+		if got, want := m.Tokenizer.AppendIDs(nil, s), trained.Tokenizer.AppendIDs(nil, s); !slices.Equal(got, want) {
+			t.Errorf("%+v: got %v, want %v", cfg, got, want)
+		}
+		o.Out = foreign
+		if err := WriteHuggingFace(t.Context(), o, nil); cfg.Unclean || cfg.MaxWordChars == 1 {
+			if err == nil || fault.Of(err) != fault.Usage {
+				t.Errorf("%+v: got %v, want a usage error", cfg, err)
+			}
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		// The folder says it to whoever opens it.
+		again, err := tokenizers.Open(foreign, text.Uncased())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := again.Tokenizer.AppendIDs(nil, s), trained.Tokenizer.AppendIDs(nil, s); !slices.Equal(got, want) {
+			t.Errorf("%+v with transformers: got %v, want %v", cfg, got, want)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/text"
 )
 
 // Paths inside a served model, with slashes.
@@ -66,10 +67,14 @@ type Description struct {
 	// Vocab is the name of the vocabulary file in the assets folder; "" for a model that takes no
 	// texts.
 	Vocab string `json:"vocab"`
-	// Lowercase says how texts were tokenized in training, and LiteralSpecials that special tokens in them,
-	// such as [SEP], were plain characters.
-	Lowercase       bool `json:"lowercase"`
-	LiteralSpecials bool `json:"literal_specials,omitempty"`
+	// Lowercase and the fields after it say how texts were prepared for a vocab.txt in training, as those of
+	// text.Config. StripAccents is nil if accents are stripped as Lowercase says.
+	Lowercase       bool  `json:"lowercase"`
+	StripAccents    *bool `json:"strip_accents,omitempty"`
+	LiteralSpecials bool  `json:"literal_specials,omitempty"`
+	Unclean         bool  `json:"unclean,omitempty"`
+	JoinIdeographs  bool  `json:"join_ideographs,omitempty"`
+	MaxWordChars    int   `json:"max_word_chars,omitempty"`
 	// MaxLength is the maximum number of tokens of an example, including [CLS] and [SEP].
 	MaxLength int `json:"max_length"`
 	// DocStride is the number of tokens that neighbouring windows of a long context share, of a model
@@ -220,6 +225,30 @@ func Parse(data []byte) (*Description, error) {
 		d.Answers = []Answer{{Name: Probabilities, Kind: Probabilities, Classes: d.Labels}, {Name: Logits, Kind: Logits, Classes: d.Labels}}
 	}
 	return d, nil
+}
+
+// SetTokenizer describes how texts are prepared for a vocab.txt.
+func (d *Description) SetTokenizer(cfg text.Config) {
+	d.Lowercase, d.StripAccents = cfg.Lowercase, nil
+	if strips := cfg.StripsAccents(); strips != cfg.Lowercase {
+		d.StripAccents = &strips
+	}
+	d.LiteralSpecials, d.Unclean, d.JoinIdeographs, d.MaxWordChars = cfg.LiteralSpecials, cfg.Unclean, cfg.JoinIdeographs, cfg.MaxWordChars
+	if d.MaxWordChars == text.DefaultMaxWordChars {
+		d.MaxWordChars = 0
+	}
+}
+
+// TokenizerConfig returns how texts are prepared for a vocab.txt.
+func (d *Description) TokenizerConfig() text.Config {
+	cfg := text.Config{Lowercase: d.Lowercase, LiteralSpecials: d.LiteralSpecials, Unclean: d.Unclean, JoinIdeographs: d.JoinIdeographs, MaxWordChars: d.MaxWordChars}
+	if d.StripAccents != nil {
+		cfg.Accents = text.KeepAccents
+		if *d.StripAccents {
+			cfg.Accents = text.StripAccents
+		}
+	}
+	return cfg
 }
 
 // Validate returns an error that names the first invalid field.

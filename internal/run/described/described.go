@@ -65,7 +65,7 @@ func Read(dir string) (*Model, error) {
 
 // tokenizer returns the tokenizer of a model that takes texts.
 func (m *Model) tokenizer() (*text.Tokenizer, error) {
-	file, err := tokenizers.Open(filepath.Join(m.Dir, layout.AssetsFolder, m.Vocab), text.Config{Lowercase: m.Lowercase, LiteralSpecials: m.LiteralSpecials})
+	file, err := tokenizers.Open(filepath.Join(m.Dir, layout.AssetsFolder, m.Vocab), m.TokenizerConfig())
 	if err != nil {
 		return nil, fault.Damagedf("model %s: %w", m.Dir, err)
 	}
