@@ -219,6 +219,10 @@ func (p *pipeline) setQuick() error {
 			return err
 		}
 		p.quick, p.lacking = quick, quick.Lacking()
+		if b.Prefix && p.lacking != nil && p.lacking[' '] { // the prefix is not in the texts that lacks sees
+			p.quick, p.lacking = p.model, nil
+			return nil
+		}
 	}
 	p.direct = p.split.direct()
 	return nil

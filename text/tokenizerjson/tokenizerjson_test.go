@@ -85,6 +85,18 @@ func TestFarIDs(t *testing.T) {
 	}
 }
 
+// A prefix that the vocabulary lacks is dropped, as the library drops what has no token.
+func TestPrefixWithoutToken(t *testing.T) {
+	tok, err := tokenizerjson.Parse([]byte(`{"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},
+		"model":{"type":"BPE","vocab":{"a":0,"b":1},"merges":[]}}`), "x.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tok.AppendIDs(nil, "ab"); !slices.Equal(got, []int32{0, 1}) {
+		t.Errorf("got %v, want 0 and 1", got)
+	}
+}
+
 // Digits are separated from each other if the file says so, also where the model could join them. The ids are
 // those of tokenizers 0.23.3.
 func TestDigits(t *testing.T) {
