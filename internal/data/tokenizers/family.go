@@ -129,8 +129,12 @@ func (f *family) convert(m *sentencepiece.Model, s *settings) ([]byte, error) {
 		})
 	}
 	slices.SortFunc(out.AddedTokens, func(a, b tokenizerjson.AddedToken) int { return int(a.ID) - int(b.ID) })
+	flags := s.flags()
 	for i := range out.AddedTokens {
-		s.flags(&out.AddedTokens[i])
+		t := &out.AddedTokens[i]
+		if a, ok := flags[t.Content]; ok {
+			t.SingleWord, t.LStrip, t.RStrip, t.Normalized = a.SingleWord, a.LStrip, a.RStrip, a.Normalized
+		}
 	}
 	return out.Bytes()
 }

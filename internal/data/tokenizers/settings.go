@@ -23,6 +23,7 @@ import (
 const (
 	configFile  = "tokenizer_config.json"
 	specialFile = "special_tokens_map.json"
+	addedFile   = "added_tokens.json" // of older releases: ids by token
 	modelFile   = "config.json"
 )
 
@@ -33,6 +34,7 @@ const maxSettings = 16 << 20
 type settings struct {
 	folder    string
 	values    map[string]any // of tokenizer_config.json and special_tokens_map.json
+	added     map[string]int // of added_tokens.json
 	modelType string         // of config.json
 }
 
@@ -49,11 +51,15 @@ func readSettings(folder string) (*settings, error) {
 		found = found || ok
 		maps.Copy(s.values, values)
 	}
+	ok, err := readObject(vfs.Join(folder, addedFile), &s.added)
+	if err != nil {
+		return nil, err
+	}
+	found = found || ok
 	var model struct {
 		Type string `json:"model_type"`
 	}
-	ok, err := readObject(vfs.Join(folder, modelFile), &model)
-	if err != nil {
+	if ok, err = readObject(vfs.Join(folder, modelFile), &model); err != nil {
 		return nil, err
 	}
 	if s.modelType = model.Type; !found && !(ok && s.modelType != "") {
@@ -86,10 +92,38 @@ var ignored = []string{
 	"transformers_version", "trim_offsets", "unk_id", "truncation", "truncation_strategy", "use_default_system_prompt", "use_fast", "vocab_file", "vocab_size",
 }
 
-// used are the keys that are read.
-var used = []string{
-	"add_bos_token", "add_eos_token", "add_prefix_space", "added_tokens_decoder", "additional_special_tokens", "do_lower_case",
-	"extra_ids", "extra_special_tokens", "keep_accents", "model_max_length", "strip_accents", "tokenize_chinese_chars",
+// The kinds of values.
+const (
+	aFlag   = "true or false"
+	aNumber = "a number"
+	aText   = "a string"
+	aList   = "a list"
+	anObj   = "an object"
+)
+
+// used are the keys that are read, with the kinds of their values.
+var used = map[string]string{
+	"add_bos_token": aFlag, "add_eos_token": aFlag, "add_prefix_space": aFlag, "do_lower_case": aFlag, "keep_accents": aFlag,
+	"strip_accents": aFlag, "tokenize_chinese_chars": aFlag, "extra_ids": aNumber, "model_max_length": aNumber,
+	"added_tokens_decoder": anObj, "additional_special_tokens": aList, "extra_special_tokens": aList + " or " + anObj,
+}
+
+// maxExtra is the maximum of extra_ids: every id takes memory.
+const maxExtra = 1 << 16
+
+// kind returns the kind of a value.
+func kind(v any) string {
+	switch v.(type) {
+	case bool:
+		return aFlag
+	case float64:
+		return aNumber
+	case string:
+		return aText
+	case []any:
+		return aList
+	}
+	return anObj
 }
 
 // plain are the keys that may have one value, that of which nothing changes.
@@ -97,7 +131,7 @@ var plain = map[string]any{"do_basic_tokenize": true, "remove_space": true, "tru
 
 // errorf returns an error of what the settings say.
 func (s *settings) errorf(format string, args ...any) error {
-	return fault.Usagef("%s says %s", vfs.Join(s.folder, configFile), fmt.Sprintf(format, args...))
+	return fault.Usagef("folder %s says %s", s.folder, fmt.Sprintf(format, args...))
 }
 
 // known refuses settings that are not known, and values that are not done here.
@@ -105,9 +139,19 @@ func (s *settings) known() error {
 	for _, key := range slices.Sorted(maps.Keys(s.values)) {
 		value := s.values[key]
 		want, isPlain := plain[key]
-		empty := value == nil || value == "" || fmt.Sprint(value) == "map[]" || fmt.Sprint(value) == "[]"
+		kinds, isUsed := used[key]
+		if !isUsed && strings.HasSuffix(key, "_token") {
+			kinds, isUsed = aText+" or "+anObj, true
+		}
+		extra, _ := value.(float64)
+		empty := value == nil || !isUsed && (value == "" || fmt.Sprint(value) == "map[]" || fmt.Sprint(value) == "[]")
 		switch {
-		case empty || slices.Contains(ignored, key) || slices.Contains(used, key) || strings.HasSuffix(key, "_token"):
+		case empty || slices.Contains(ignored, key):
+		case isUsed && !strings.Contains(kinds, kind(value)):
+			return s.errorf("%s is %#v; expected %s", key, value, kinds)
+		case key == "extra_ids" && (extra < 0 || extra > maxExtra || extra != math.Trunc(extra)):
+			return s.errorf("%s is %v; expected a number from 0 to %d", key, value, maxExtra)
+		case isUsed:
 		case isPlain && value == want:
 		case isPlain:
 			return s.errorf("%s is %v, which is not done here; expected %v", key, value, want)
@@ -210,6 +254,12 @@ func (s *settings) tokens(each func(key string, a added, id int) error) error {
 			}
 		}
 	}
+	for _, token := range slices.Sorted(maps.Keys(s.added)) {
+		if s.added[token] < 0 {
+			return fault.Usagef("%s has the id %d for %q; expected 0 or more", vfs.Join(s.folder, addedFile), s.added[token], token)
+		}
+		add(addedFile, token, s.added[token])
+	}
 	for _, do := range all {
 		if err := do(); err != nil {
 			return err
@@ -218,14 +268,16 @@ func (s *settings) tokens(each func(key string, a added, id int) error) error {
 	return nil
 }
 
-// flags takes the flags of an added token from the settings, if they have them.
-func (s *settings) flags(t *tokenizerjson.AddedToken) {
-	_ = s.tokens(func(_ string, a added, _ int) error {
-		if a.flags && a.Content == t.Content {
-			t.SingleWord, t.LStrip, t.RStrip, t.Normalized = a.SingleWord, a.LStrip, a.RStrip, a.Normalized
+// flags returns the tokens of which the settings have flags.
+func (s *settings) flags() map[string]added {
+	all := map[string]added{}
+	_ = s.tokens(func(_ string, a added, _ int) error { // check returns the error
+		if a.flags {
+			all[a.Content] = a
 		}
 		return nil
 	})
+	return all
 }
 
 // bert applies settings to those of a vocab.txt. BERT's tokenizer lowers case unless it says otherwise.
@@ -235,7 +287,7 @@ func (s *settings) bert(cfg text.Config) (text.Config, error) {
 	}
 	lower := s.flag("do_lower_case", true)
 	if lower && !cfg.Lowercase {
-		return cfg, s.errorf("that case is lowered (do_lower_case), and --cased or the data say that it is kept; expected the same")
+		return cfg, s.errorf("that case is lowered, as BERT does unless " + configFile + " has do_lower_case false, and --cased or the data say that it is kept; expected the same")
 	}
 	strips := s.flag("strip_accents", lower)
 	if was := cfg.Accents == text.StripAccents || cfg.Accents == text.AccentsByCase && lower; was != strips {
@@ -292,15 +344,25 @@ func (s *settings) check(f *File, defaults map[string]string) error {
 func (s *settings) behaves(t *text.Tokenizer, name string, table bool) error {
 	unk := t.Roles().Unk
 	same := func(a, b string) bool { return slices.Equal(t.AppendIDs(nil, a), t.AppendIDs(nil, b)) }
+	begins := func(marks ...string) bool { // a text that has no space before it
+		ids := t.AppendIDs(nil, "a")
+		return len(ids) > 0 && slices.ContainsFunc(marks, func(m string) bool { return strings.HasPrefix(t.Vocab().Token(ids[0]), m) })
+	}
 	knows := func(a string) bool { return !slices.Contains(t.AppendIDs(nil, a), unk) }
 	for _, c := range []struct {
 		key, a, b string
 	}{{"do_lower_case", "a", "A"}, {"strip_accents", "e", "\u00e9"}, {"add_prefix_space", "a", " a"}, {"tokenize_chinese_chars", "\u4e2d \u6587", "\u4e2d\u6587"}} {
 		says, ok := s.values[c.key].(bool)
-		if !says && (table || c.key == "add_prefix_space") { // many tokenizers pass over spaces, whatever it is
+		does := same(c.a, c.b)
+		switch {
+		case c.key == "add_prefix_space" && says:
+			does = does || begins("\u2581", "\u0120")
+		case c.key == "add_prefix_space": // many tokenizers pass over spaces, whatever it is
+			does = begins("\u0120")
+		case !says && table:
 			continue
 		}
-		if does := same(c.a, c.b); ok && does != says && (says || knows(c.b)) {
+		if ok && does != says && (says || knows(c.b)) {
 			return s.errorf("that %s is %v, and %s does not do so; mend one of them, or name the file, to take it without its settings", c.key, says, name)
 		}
 	}

@@ -106,6 +106,9 @@ func TestFamilies(t *testing.T) {
 
 // TestWrongFolders checks that what a folder says is done or refused, in one sentence of class Usage.
 func TestWrongFolders(t *testing.T) {
+	const byteLevel = `{"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "vocab": {"a": 0, "Ġ": 1, "Ġa": 2}, "merges": ["Ġ a"]}}`
+	const prepends = `{"normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+		"model": {"type": "BPE", "vocab": {"a": 0, "▁": 1, "▁a": 2}, "merges": ["▁ a"]}}`
 	const bert = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nA\n"
 	_, _, folders := goldens(t)
 	models := map[string]golden{}
@@ -140,6 +143,16 @@ func TestWrongFolders(t *testing.T) {
 		{vocab(`{"mask_token": "<mask>"}`), `mask_token "<mask>", which vocab.txt has not`},
 		{vocab(`{"added_tokens_decoder": {"7": {"content": "a"}}}`), `added_tokens_decoder "a" with the id 7; in vocab.txt it has 5`},
 		{vocab(`{"added_tokens_decoder": {"5": {"content": "a", "lstrip": false}}}`), `of token "a" other single_word, lstrip, rstrip or normalized than vocab.txt`},
+		{vocab(`{"do_lower_case": "false"}`), `do_lower_case is "false"; expected true or false`},
+		{vocab(`{"odd_token": true}`), "odd_token is true; expected a string or an object"},
+		{vocab(`{"extra_ids": 1e9}`), "extra_ids is 1e+09; expected a number from 0 to 65536"},
+		{map[string][]byte{Vocab: []byte(bert), "added_tokens.json": []byte(`{"<x>": 7}`)}, `added_tokens.json "<x>", which vocab.txt has not`},
+		{map[string][]byte{Vocab: []byte(bert), "added_tokens.json": []byte(`{"A": 7}`)}, `added_tokens.json "A" with the id 7; in vocab.txt it has 6`},
+		{map[string][]byte{Vocab: []byte(bert), "added_tokens.json": []byte(`{"A": 6}`)}, ""},
+		{with(`{"add_prefix_space": false}`, map[string][]byte{JSON: []byte(byteLevel)}), "that add_prefix_space is false, and tokenizer.json does not do so"},
+		{with(`{"add_prefix_space": true}`, map[string][]byte{JSON: []byte(byteLevel)}), ""},
+		{with(`{"add_prefix_space": true}`, map[string][]byte{JSON: []byte(prepends)}), ""},
+		{with(`{"add_prefix_space": true}`, map[string][]byte{JSON: []byte(strings.Replace(byteLevel, "true", "false", 1))}), "that add_prefix_space is true, and"},
 		{vocab(`[`), "tokenizer_config.json is not a JSON object"},
 		{with(`{"tokenizer_class": "LlamaTokenizer"}`, json("t5few", "", "")), "says LlamaTokenizer, whose special tokens are not known here; expected albert, xlm-roberta, camembert, t5"},
 		{with(`{"tokenizer_class": "AlbertTokenizer"}`, json("t5few", "", "")), "it has no piece [CLS], as those of albert have"},
