@@ -102,9 +102,12 @@ func (s Settings) walk(g Growth, epoch, to int64) (batches, at int64) {
 		if s.DropRemainder && s.Records-at < size {
 			break
 		}
-		n := int64(1)
-		if size == int64(s.BatchSize) {
-			n = max(1, (to-at)/size) // the size stays
+		n := max(1, (to-at)/size)
+		for _, stage := range g {
+			if left := stage.Records - (epoch*s.Records + at); left > 0 {
+				n = min(n, (left+size-1)/size) // the size stays until then
+				break
+			}
 		}
 		at = min(at+n*size, s.Records)
 		batches += n

@@ -121,3 +121,11 @@ func TestDrawsDoNotDependOnBatches(t *testing.T) {
 		}
 	}
 }
+
+// The batches of an epoch are counted by stages, and not one by one.
+func TestWalkOfManyRecords(t *testing.T) {
+	s := Settings{Records: 1 << 50, BatchSize: 8}
+	if n, at := s.walk(Growth{{0, 1}, {1 << 49, 8}}, 0, s.Records); n != 1<<49+1<<46 || at != s.Records {
+		t.Errorf("%d batches up to %d, want %d up to %d", n, at, int64(1<<49+1<<46), s.Records)
+	}
+}
