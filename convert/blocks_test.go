@@ -102,6 +102,26 @@ func TestDocumentsOfFiles(t *testing.T) {
 	}
 }
 
+// A maximum length of which special tokens leave nothing is refused.
+func TestLengthOfSpecials(t *testing.T) {
+	special := func(id string) string { return `{"SpecialToken": {"id": "` + id + `", "type_id": 0}}` }
+	frame := strings.Repeat(special("<s>")+", ", 2) + `{"Sequence": {"id": "A", "type_id": 0}}, ` + special("<s>")
+	dir := write(t, map[string]string{"x.txt": "a a\n", "t.json": `{"added_tokens": [{"id": 1, "content": "<s>", "special": true}, {"id": 2, "content": "<mask>", "special": true}],
+		"post_processor": {"type": "TemplateProcessing", "single": [` + frame + `], "pair": [` + frame + `, {"Sequence": {"id": "B", "type_id": 0}}],
+		"special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}, "pre_tokenizer": {"type": "WhitespaceSplit"},
+		"model": {"type": "WordPiece", "unk_token": "<s>", "vocab": {"a": 0, "<s>": 1, "<mask>": 2}, "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}}`})
+	for _, blocks := range []Blocks{JoinDocuments, KeepDocuments, GroupDocuments} {
+		cfg := in(dir, Config{Task: "mlm", MaxLength: 3, Blocks: blocks, Vocab: "t.json", Overwrite: true, Inputs: []Input{{Train, "x.txt"}}})
+		cfg.Vocab = filepath.Join(dir, "t.json")
+		_, err := Run(t.Context(), cfg, quiet)
+		if want := "the maximum length is 3, and the tokenizer"; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "expected at least 4") {
+			t.Errorf("%q: got %v, expected %s", blocks, err, want)
+		}
+		cfg.MaxLength = 4
+		mustRun(t, cfg)
+	}
+}
+
 func TestBlockSettings(t *testing.T) {
 	for want, cfg := range map[string]Config{
 		`documents are "pages"; expected texts, blank-lines or headings`: {Task: "mlm", Documents: "pages"},

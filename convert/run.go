@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -262,7 +263,40 @@ func (c *conversion) readVocab() error {
 		frame := c.tokenizer.Template().Single
 		c.manifest.Vocab.NoFirst, c.manifest.Vocab.NoLast = len(frame.Before) == 0, len(frame.After) == 0
 	}
-	return nil
+	return c.checkLength()
+}
+
+// checkLength refuses a maximum length that the special tokens around a text leave nothing of.
+func (c *conversion) checkLength() error {
+	refuse := func(frame text.Frame, most, texts int) error {
+		if least := frame.Specials() + texts; most < least {
+			return fault.Usagef("convert: the maximum length is %d, and the tokenizer %s puts %d special tokens around a text; expected at least %d", most, c.vocab.Path, frame.Specials(), least)
+		}
+		return nil
+	}
+	template, kind := c.tokenizer.Template(), c.cfg.task().kind
+	switch {
+	case c.schema != nil:
+		for _, f := range c.schema.features {
+			frame := template.Single
+			if len(f.columns) > 1 {
+				frame = template.Pair
+			}
+			if f.kind == KindText && !f.bare {
+				if err := refuse(frame, cmp.Or(f.maxLength, c.cfg.MaxLength), 1); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	case kind == LanguageModel: // blocks have none of their own
+		return nil
+	case kind == QuestionAnswering:
+		return refuse(template.Pair, c.cfg.MaxLength, 2)
+	case c.pairs():
+		return refuse(template.Pair, c.cfg.MaxLength, 1)
+	}
+	return refuse(template.Single, c.cfg.MaxLength, 1)
 }
 
 // checkTokenizer refuses a tokenizer that lacks what the task needs.
