@@ -29,9 +29,6 @@ func (m *Model) Table() []byte { return m.proto.normalizer.table }
 // IsUnigram reports whether the model is of the type unigram and without pieces for bytes.
 func (m *Model) IsUnigram() bool { return m.proto.kind == typeUnigram && !m.proto.byteFallback }
 
-// Unknown returns the id of the piece for what is unknown.
-func (m *Model) Unknown() int32 { return m.unknown }
-
 // Looks reports whether data begins as a .model file does, with a piece that has a text.
 func Looks(data []byte) bool {
 	number, typ, n := protowire.ConsumeTag(data)
