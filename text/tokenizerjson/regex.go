@@ -3,6 +3,7 @@ package tokenizerjson
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,6 +215,12 @@ func newRegex(pattern string) (regex, error) {
 	if err == nil && r.least() == 0 {
 		err = fmt.Errorf("matches of nothing at all")
 	}
+	if err == nil && r.choices(false) > maxChoices {
+		err = fmt.Errorf("more than %d choices one after the other", maxChoices)
+	}
+	if err == nil && r.choices(true) > maxLong {
+		err = fmt.Errorf("more than %d long repetitions one after the other", maxLong)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the regular expression %q has %w; expected what docs/reference/tokenizers.md lists", pattern, err)
 	}
@@ -239,6 +246,24 @@ func (r regex) least() int {
 	return least
 }
 
+// choices returns how many choices a match may go back to, or long ones only: repetitions but for ?. A group has one
+// more for each doubling of its alternatives.
+func (r regex) choices(long bool) (most int) {
+	for _, items := range r {
+		n := 0
+		for _, it := range items {
+			if it.min < it.max && !it.possessive && (!long || it.max-it.min > 1) {
+				n++
+			}
+			if n += it.group.choices(long); it.group != nil && !long {
+				n += bits.Len(uint(len(it.group) - 1))
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
 // regexParser reads a regular expression.
 type regexParser struct {
 	rest string
@@ -248,7 +273,8 @@ type regexParser struct {
 
 const (
 	maxDeep    = 20 // groups and sets that may be open
-	maxChoices = 8  // of an alternative; the time to match may be multiplied by each
+	maxChoices = 8  // of an alternative with its groups; the time to match may be doubled by each
+	maxLong    = 3  // repetitions but for ? of an alternative; the time may be multiplied by the text with each
 )
 
 // next takes a text if it is next.
@@ -275,7 +301,6 @@ func (p *regexParser) alternatives() (regex, error) {
 	for {
 		var items []item
 		var last byte
-		choices := 0
 		for p.rest != "" && p.rest[0] != '|' && p.rest[0] != ')' {
 			first := p.rest[0]
 			it, err := p.item()
@@ -285,13 +310,7 @@ func (p *regexParser) alternatives() (regex, error) {
 			if p.fold && (it.max > 1 || slices.Contains(together, strings.ToLower(string([]byte{last, first})))) {
 				return nil, fmt.Errorf("letters without case that may be one character")
 			}
-			if it.min < it.max && !it.possessive {
-				choices++
-			}
 			items, last = append(items, it), first
-		}
-		if choices > maxChoices {
-			return nil, fmt.Errorf("more than %d repetitions one after the other", maxChoices)
 		}
 		r = append(r, items)
 		if !p.next("|") {

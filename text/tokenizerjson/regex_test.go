@@ -61,7 +61,8 @@ func TestRegexRefused(t *testing.T) {
 		`(?i:st)`: "letters without case", `(?i:é)`: "more than ASCII letters", `a{2}+`: `"}+"`, `a{,2}`: `"{,2"`, `a{3,2}`: `"{3,2"`, `a**`: "a repetition",
 		`a*`: "matches of nothing", `a|`: "matches of nothing", `(?=a)`: "matches of nothing", `(a`: "a ( too many", `a)`: "a ) too many",
 		`[a`: "a set that is not closed", `[a&&b]`: "&&", `[[:alpha:]]`: "[:", `[]a]`: "a set of nothing", `[b-a]`: "a range", `[\s-a]`: "a range",
-		`a?a?a?a?a?a?a?a?a?b`: "more than 8 repetitions", strings.Repeat("(", 30): "more than 20 groups", strings.Repeat("[", 30): "more than 20 sets", `\`: `"\\`, `\p`: `\\p`,
+		`a?a?a?a?a?a?a?a?a?b`: "more than 8 choices", strings.Repeat("(?:a|b|a)", 5) + "c": "more than 8 choices",
+		`a*a*a*a*b`: "more than 3 long repetitions", `(a*a*)(?:a+|a{1,99}a*)b`: "more than 3 long repetitions", strings.Repeat("(", 30): "more than 20 groups", strings.Repeat("[", 30): "more than 20 sets", `\`: `"\\`, `\p`: `\\p`,
 	} {
 		_, err := newRegex(pattern)
 		if err == nil || !strings.Contains(err.Error(), want) {
