@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"unicode"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
@@ -133,17 +134,52 @@ func (s *settings) apply(f *File, cfg text.Config) (*File, error) {
 
 // agree refuses a folder whose other file has other tokens than the one that is taken.
 func agree(f *File, other string) error {
-	o, err := openFile(other, text.Config{})
+	content, err := vfs.ReadBounded(other, MaxBytes)
+	if err != nil {
+		return fmt.Errorf("vocabulary: %w", err)
+	}
+	differ := func(id int32, token string) error {
+		return fault.Usagef("a folder has two tokenizers that differ: token %d of %s is %q, which is not that of %s; expected one of them: name the file", id, other, token, f.Path)
+	}
+	a, name := f.Tokenizer.Vocab(), nameOf(content, other)
+	switch {
+	case name == Model && !sentencepiece.Looks(content):
+		return nil // another program's
+	case name == Vocab:
+		return agreeLines(a, content, differ)
+	}
+	t, err := Parse(content, other, text.Config{})
 	if err != nil {
 		return err
 	}
-	a, b := f.Tokenizer.Vocab(), o.Tokenizer.Vocab()
-	for id := range int32(b.Size()) {
-		token := b.Token(id)
-		is, ok := a.ID(token)
-		if token != "" && (!ok || o.Name == Vocab && is != id) {
-			return fault.Usagef("a folder has two tokenizers that differ: token %d of %s is %q, which is not that of %s; expected one of them: name the file", id, other, token, f.Path)
+	for id := range int32(t.Vocab().Size()) {
+		token := t.Vocab().Token(id)
+		if _, ok := a.ID(token); token != "" && !ok {
+			return differ(id, token)
 		}
+	}
+	return nil
+}
+
+// agreeLines holds a vocab.txt against a vocabulary. Of a token that occurs twice the last line counts.
+func agreeLines(v *text.Vocab, content []byte, differ func(id int32, token string) error) error {
+	later := map[int32]string{} // what lines to come must have
+	id := int32(0)
+	for line := range bytes.Lines(bytes.TrimPrefix(content, []byte("\ufeff"))) {
+		token := string(bytes.TrimRightFunc(line, unicode.IsSpace))
+		switch is, ok := v.ID(token); {
+		case token == "":
+		case !ok || is < id:
+			return differ(id, token)
+		case is > id:
+			later[is] = token
+		default:
+			delete(later, id)
+		}
+		id++
+	}
+	for id, token := range later {
+		return differ(id, token)
 	}
 	return nil
 }

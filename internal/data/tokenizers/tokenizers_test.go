@@ -153,6 +153,10 @@ func TestWrongFolders(t *testing.T) {
 		{with(`{"add_prefix_space": true}`, map[string][]byte{JSON: []byte(byteLevel)}), ""},
 		{with(`{"add_prefix_space": true}`, map[string][]byte{JSON: []byte(prepends)}), ""},
 		{with(`{"add_prefix_space": true}`, map[string][]byte{JSON: []byte(strings.Replace(byteLevel, "true", "false", 1))}), "that add_prefix_space is true, and"},
+		{map[string][]byte{JSON: []byte(byteLevel), Vocab: []byte("a\n\u0120\n\u0120a\n")}, ""}, // it has no [UNK]
+		{map[string][]byte{JSON: []byte(byteLevel), Vocab: []byte("\u0120\n\u0120\n\u0120a\n"), "other.model": []byte("PK")}, ""},
+		{map[string][]byte{JSON: []byte(byteLevel), Vocab: []byte("a\n\u0120\n\u0120a\na\n")}, "token 3 of"},
+		{map[string][]byte{JSON: []byte(byteLevel), Vocab: []byte("\u0120a\na\n")}, "a folder has two tokenizers that differ"},
 		{vocab(`[`), "tokenizer_config.json is not a JSON object"},
 		{with(`{"tokenizer_class": "LlamaTokenizer"}`, json("t5few", "", "")), "says LlamaTokenizer, whose special tokens are not known here; expected albert, xlm-roberta, camembert, t5"},
 		{with(`{"tokenizer_class": "AlbertTokenizer"}`, json("t5few", "", "")), "it has no piece [CLS], as those of albert have"},
