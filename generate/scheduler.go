@@ -130,10 +130,10 @@ func (s *Scheduler) Waiting() int { return len(s.waiting) }
 func (s *Scheduler) Running() int { return len(s.running) }
 
 // Next returns the next batch, and false if there is nothing to compute. The batch is either of prompts, or
-// of one token of every sequence. Take must be called before the next call of Next.
+// of one token of every sequence. Take or Fail must be called before the next call of Next.
 func (s *Scheduler) Next() (*Batch, bool) {
 	if s.called != nil {
-		panic("generate: Next was called before Take")
+		panic("generate: Next was called before Take or Fail")
 	}
 	for len(s.waiting) > 0 {
 		a := s.waiting[0] // requests enter in their order, so that none waits forever
@@ -254,4 +254,20 @@ func (s *Scheduler) Take(logits []float32) ([]Update, error) {
 		out = append(out, u)
 	}
 	return out, nil
+}
+
+// Fail gives up the requests of the batch that Next gave, because of an error of the model.
+func (s *Scheduler) Fail(err error) []Update {
+	all := s.called
+	s.called = nil
+	var out []Update
+	for _, c := range all {
+		if len(c.live) == 0 {
+			continue // canceled
+		}
+		c.leave(s.slots)
+		s.remove(c.active)
+		out = append(out, Update{ID: c.ID, Err: err})
+	}
+	return out
 }

@@ -313,3 +313,34 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestFail checks that the requests of a batch that failed are given up, with their slots, and no others.
+func TestFail(t *testing.T) {
+	l := limits
+	l.PromptTokens = 4
+	s, err := generate.New(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := range uint64(3) {
+		if err := s.Add(generate.Request{ID: id, Prompt: []int32{1, 2, 3, 4, 5, 6}, Config: sampled()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := errors.New("lost")
+	for id := range uint64(3) {
+		if _, ok := s.Next(); !ok {
+			t.Fatal("there is no batch")
+		}
+		if id == 1 {
+			s.Cancel(id)
+		}
+		got := s.Fail(lost)
+		if id == 1 && got != nil || id != 1 && (len(got) != 1 || got[0].ID != id || got[0].Err != lost) {
+			t.Errorf("call %d: %+v; expected an error of its prompt, unless it is canceled", id, got)
+		}
+	}
+	if _, ok := s.Next(); ok || s.Free() != l.Slots || s.Running() != 0 {
+		t.Errorf("%d slots are free and %d requests run; expected %d and none", s.Free(), s.Running(), l.Slots)
+	}
+}

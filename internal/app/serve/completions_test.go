@@ -218,6 +218,36 @@ func TestCompletionsEndWithTheClient(t *testing.T) {
 	g.close() // there is no third call, for which the model would wait
 }
 
+// fails is counts, but the first call ends with an error or with too few logits.
+type fails struct {
+	counts
+	calls *int
+	err   error
+}
+
+func (m fails) Compute(ctx context.Context, b *generate.Batch) ([]float32, error) {
+	if *m.calls++; *m.calls == 1 {
+		return nil, m.err
+	}
+	return m.counts.Compute(ctx, b)
+}
+
+// TestCompletionsFailInAPart checks that a prompt is given up if the model fails at a part of it, and that the
+// next one is answered.
+func TestCompletionsFailInAPart(t *testing.T) {
+	for _, failure := range []error{errors.New("no memory"), nil} {
+		m := continues(t, fails{calls: new(int), err: failure})
+		m.Generates.Limits.PromptTokens = 2
+		s := start(t, config(), m)
+		if code, body := ask(s, "POST", "/v1/completions", `{"prompt": "a b a b a"}`); code != 500 {
+			t.Errorf("the first part fails with %v: %d %s", failure, code, body)
+		}
+		if code, body := ask(s, "POST", "/v1/completions", `{"prompt": "a b a b a"}`); code != 200 || !strings.Contains(body, `"b c"`) {
+			t.Errorf("after a failure: %d %s", code, body)
+		}
+	}
+}
+
 func FuzzCompletions(f *testing.F) {
 	f.Add(`{"prompt": "a", "max_tokens": 3, "stop": ["b"], "n": 2, "seed": 1}`)
 	f.Add(`{"prompt": [[2, 5], [6]], "temperature": 0, "num_beams": 2, "length_penalty": 2}`)

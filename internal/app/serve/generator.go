@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"math"
 	"sync"
 
 	"github.com/gorbit-ml/gorbit/generate"
@@ -121,21 +120,14 @@ func (g *generator) loop() {
 		}
 		logits, err := g.Model.Compute(context.Background(), b)
 		g.mu.Lock()
-		if err != nil {
-			// The rows of a batch are dropped, with the prompts that they are of.
-			logits = make([]float32, b.Rows*g.Limits.VocabSize)
-			for i := range logits {
-				logits[i] = float32(math.NaN())
-			}
-		}
-		updates, taken := g.s.Take(logits)
+		var updates []generate.Update
 		if err == nil {
-			err = taken
+			updates, err = g.s.Take(logits)
+		}
+		if err != nil {
+			updates = g.s.Fail(err)
 		}
 		for _, u := range updates {
-			if err != nil {
-				u = generate.Update{ID: u.ID, Err: err}
-			}
 			a := g.asked[u.ID]
 			if u.Err != nil || u.Results != nil {
 				delete(g.asked, u.ID)
