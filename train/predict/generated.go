@@ -3,7 +3,9 @@ package predict
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/generate"
@@ -30,13 +32,41 @@ const DefaultNewTokens = 128
 const mostAhead = 1 << 10
 
 // Prompt returns the tokens of a text that is to be continued: with the special tokens that begin a text,
-// and without those that end it.
-func Prompt(t *text.Tokenizer, s string) []int32 {
+// and without those that end it. It returns an error unless they are less than most, which a model takes.
+func Prompt(t *text.Tokenizer, s string, most int) ([]int32, error) {
 	var ids []int32
 	for _, special := range t.Template().Single.Before {
 		ids = append(ids, special.ID)
 	}
-	return t.AppendIDs(ids, s)
+	ids, more := t.AppendFirst(ids, s, most)
+	if n := len(ids) + more; n >= most {
+		return nil, fmt.Errorf("the prompt has %d tokens; expected less than the %d that the model takes", n, most)
+	}
+	return ids, nil
+}
+
+// mostBefore limits the tokens of a prompt that are decoded with those that follow.
+const mostBefore = 8
+
+// Continued returns the function that returns the text of new tokens, as it follows the text of a prompt.
+// Tokens are decoded after the last ones of the prompt, because decoders treat the first token of a text in
+// another way: most leave out the space before it.
+func Continued(t *text.Tokenizer, prompt []int32) func(ids []int32) string {
+	var context []int32
+	before := ""
+	for n := 1; n <= min(mostBefore, len(prompt)); n++ {
+		context = prompt[len(prompt)-n:]
+		before = t.Decode(context, false)
+		if before != "" && !strings.Contains(before, "\ufffd") { // whole characters
+			break
+		}
+	}
+	return func(ids []int32) string {
+		if after, ok := strings.CutPrefix(t.Decode(slices.Concat(context, ids), false), before); ok {
+			return after
+		}
+		return t.Decode(ids, false)
+	}
 }
 
 // Each continues all texts of a source by a model, and calls each with the answers, in their order. A text
@@ -49,7 +79,7 @@ func (g Generation) Each(ctx context.Context, m generate.Model, in Source, each 
 	if err != nil {
 		return err
 	}
-	q := queue{Generation: g, scheduler: s, in: in, answers: make(map[uint64]Answer)}
+	q := queue{Generation: g, scheduler: s, in: in, answers: make(map[uint64]Answer), texts: make(map[uint64]func([]int32) string)}
 	if err := q.fill(); err != nil {
 		return err
 	}
@@ -60,7 +90,8 @@ func (g Generation) Each(ctx context.Context, m generate.Model, in Source, each 
 		if u.Results == nil {
 			return nil
 		}
-		q.answers[u.ID] = g.answer(u.Results)
+		q.answers[u.ID] = g.answer(u.Results, q.texts[u.ID])
+		delete(q.texts, u.ID)
 		for ; q.answers[q.given] != nil; q.given++ {
 			if err := each(q.answers[q.given]); err != nil {
 				return err
@@ -83,6 +114,7 @@ type queue struct {
 	next      uint64 // the number of the next text
 	given     uint64 // that of the next answer
 	answers   map[uint64]Answer
+	texts     map[uint64]func([]int32) string // that return the text of new tokens
 	done      bool
 	ended     error // the error that ended the texts; those before it are still answered
 }
@@ -111,24 +143,26 @@ func (q *queue) add(p text.Pair) error {
 	if p.B != "" {
 		return q.in.Refuse("a second text is given; expected one, which is continued")
 	}
-	r := generate.Request{ID: q.next, Number: q.next, Prompt: Prompt(q.Tokenizer, p.A), Config: q.Config, Text: q.text}
+	ids, err := Prompt(q.Tokenizer, p.A, q.Limits.MaxLength)
+	if err != nil {
+		return q.in.Refuse(err.Error())
+	}
+	r := generate.Request{ID: q.next, Number: q.next, Prompt: ids, Config: q.Config, Text: Continued(q.Tokenizer, ids)}
 	if r.Config.MaxLength == 0 && r.Config.MaxNewTokens == 0 {
 		r.Config.MaxNewTokens = max(1, r.Config.MinNewTokens, min(DefaultNewTokens, q.Limits.MaxLength-len(r.Prompt)))
 	}
 	if err := q.scheduler.Add(r); err != nil {
 		return q.in.Refuse(err.Error())
 	}
+	q.texts[q.next] = r.Text
 	return nil
 }
 
-// text returns the text of new tokens.
-func (g Generation) text(ids []int32) string { return g.Tokenizer.Decode(ids, false) }
-
 // answer makes the answer of results.
-func (g Generation) answer(results []generate.Result) Answer {
+func (g Generation) answer(results []generate.Result, text func([]int32) string) Answer {
 	a := Generated{several: g.NumReturnSequences > 1}
 	for _, r := range results {
-		before, _ := generate.CutStop(g.text(r.IDs), g.StopStrings)
+		before, _ := generate.CutStop(text(r.IDs), g.StopStrings)
 		a.Sequences = append(a.Sequences, Continuation{before, r.IDs, r.Score, string(r.Finish)})
 	}
 	return a

@@ -12,6 +12,7 @@ import (
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/text/tokenizerjson"
 )
 
 // counting is a model whose next token is the one after the last, and [SEP] after e.
@@ -66,9 +67,9 @@ func TestGenerationIsInOrder(t *testing.T) {
 			got = append(got, letters)
 			return nil
 		})
-		want, refused := "[b c d e|e]", "in.txt:3: the prompt has 9 tokens; expected less than the 9 that the model takes"
+		want, refused := "[ b c d e| e]", "in.txt:3: the prompt has 9 tokens; expected less than the 9 that the model takes"
 		if skips {
-			want = "[b c d e|e|d e|c d e]"
+			want = "[ b c d e| e| d e| c d e]"
 			if err != nil || len(skipped) != 2 || skipped[0] != refused || skipped[1] != "in.txt:5: a second text is given; expected one, which is continued" {
 				t.Errorf("with skips: %v, skipped %q", err, skipped)
 			}
@@ -91,16 +92,16 @@ func TestGenerationEnds(t *testing.T) {
 		}
 		return strings.TrimSpace(line.String())
 	}
-	if got := answer(g); !strings.HasPrefix(got, `{"generated":"b c ","ids":[6,7,8],"score":-0.`) || !strings.HasSuffix(got, `"finish":"stop"}`) {
+	if got := answer(g); !strings.HasPrefix(got, `{"generated":" b c ","ids":[6,7,8],"score":-0.`) || !strings.HasSuffix(got, `"finish":"stop"}`) {
 		t.Errorf("with a stop string: %s", got)
 	}
 	g = generation(t)
 	g.MaxNewTokens = 2
-	if got := answer(g); !strings.HasPrefix(got, `{"generated":"b c","ids":[6,7],`) || !strings.HasSuffix(got, `"finish":"length"}`) {
+	if got := answer(g); !strings.HasPrefix(got, `{"generated":" b c","ids":[6,7],`) || !strings.HasSuffix(got, `"finish":"length"}`) {
 		t.Errorf("with two tokens: %s", got)
 	}
 	g.NumBeams, g.NumReturnSequences = 2, 2
-	if got := answer(g); !strings.HasPrefix(got, `{"sequences":[{"generated":"b c","ids":[6,7],`) || strings.Count(got, "generated") != 2 {
+	if got := answer(g); !strings.HasPrefix(got, `{"sequences":[{"generated":" b c","ids":[6,7],`) || strings.Count(got, "generated") != 2 {
 		t.Errorf("with two beams: %s", got)
 	}
 	lost := errors.New("lost")
@@ -121,7 +122,47 @@ func TestGenerationEnds(t *testing.T) {
 
 func TestPrompt(t *testing.T) {
 	g := generation(t)
-	if got := fmt.Sprint(Prompt(g.Tokenizer, "b a")); got != "[2 6 5]" {
+	if got := fmt.Sprint(Prompt(g.Tokenizer, "b a", 4)); got != "[2 6 5] <nil>" {
 		t.Errorf("the prompt is %s; expected [CLS] b a, without [SEP]", got)
+	}
+}
+
+// TestContinued has texts that follow those of prompts.
+func TestContinued(t *testing.T) {
+	llama, err := tokenizerjson.Load("../../text/tokenizerjson/testdata/llama2.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"the cat sat", "cats, dogs and \u00e9 or \u6f22\u5b57 more"} {
+		ids := llama.AppendIDs(nil, s)
+		for n := 1; n < len(ids); n++ {
+			before := llama.Decode(ids[:n], false)
+			if before == "" || strings.Contains(before, "\ufffd") {
+				continue
+			}
+			if got := before + Continued(llama, ids[:n])(ids[n:]); got != llama.Decode(ids, false) {
+				t.Errorf("%d tokens of %q and those after them are %q", n, s, got)
+			}
+		}
+	}
+	vocab, err := text.ParseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nrun\n##ing\n"), "vocab.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bert, err := text.NewTokenizer(vocab, text.Uncased())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		prompt, next []int32
+		want         string
+	}{
+		{[]int32{2, 5}, []int32{6}, "ing"},
+		{[]int32{2, 5, 3}, []int32{5, 6}, " runing"},
+		{[]int32{2}, []int32{5, 6}, "runing"},
+	} {
+		if got := Continued(bert, tt.prompt)(tt.next); got != tt.want {
+			t.Errorf("%v after %v is %q; expected %q", tt.next, tt.prompt, got, tt.want)
+		}
 	}
 }

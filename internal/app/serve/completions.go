@@ -45,6 +45,12 @@ type completion struct {
 // defaultMaxTokens is the most new tokens of a completion that does not say it, as in OpenAI's API.
 const defaultMaxTokens = 16
 
+// Limits of stop, which is looked for after every token.
+const (
+	mostStops     = 16
+	mostStopBytes = 1 << 10
+)
+
 // choice is a completion of a prompt.
 type choice struct {
 	Text         string  `json:"text"`
@@ -71,7 +77,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 	data, err := s.body(w, r, &held)
 	var c *completing
 	if err == nil {
-		c, err = s.parseCompletion(data)
+		c, err = s.parseCompletion(r.Context(), data)
 	}
 	if err != nil {
 		unread := errors.Is(err, errBusy) || errors.As(err, new(*http.MaxBytesError))
@@ -112,7 +118,14 @@ type completing struct {
 }
 
 // parseCompletion checks a body. A field that is not known is refused: it would change the answer.
-func (s *Server) parseCompletion(data []byte) (*completing, error) {
+func (s *Server) parseCompletion(ctx context.Context, data []byte) (*completing, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	done, err := s.turn(ctx, data)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	var in completion
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -143,7 +156,7 @@ func (s *Server) parseCompletion(data []byte) (*completing, error) {
 		if in.MaxTokens == nil {
 			own.MaxNewTokens = max(1, min(defaultMaxTokens, m.Generates.Limits.MaxLength-len(p)))
 		}
-		c.requests = append(c.requests, generate.Request{Prompt: p, Config: own, Number: uint64(i), Text: m.decode})
+		c.requests = append(c.requests, generate.Request{Prompt: p, Config: own, Number: uint64(i), Text: predict.Continued(m.Generates.Tokenizer, p)})
 	}
 	return c, nil
 }
@@ -192,6 +205,10 @@ func (in *completion) config(g *Generates) (generate.Config, error) {
 	}
 	c.StopStrings = stops
 	switch {
+	case len(stops) > mostStops:
+		return c, badf("stop has %d texts; expected at most %d", len(stops), mostStops)
+	case slices.ContainsFunc(stops, func(s string) bool { return len(s) > mostStopBytes }):
+		return c, badf("stop has a text of more than %d bytes; expected shorter ones", mostStopBytes)
 	case in.MaxTokens != nil && *in.MaxTokens < 1:
 		return c, badf("max_tokens is %d; expected 1 or more", *in.MaxTokens)
 	case in.Stream && c.NumBeams > 1:
@@ -229,9 +246,17 @@ func textsOf(data json.RawMessage) ([]string, error) {
 // prompts returns the tokens of the prompts: a text, a list of texts, tokens, or lists of tokens.
 func (in *completion) prompts(g *Generates, most int) ([][]int32, error) {
 	texts, err := textsOf(in.Prompt)
+	tooMany := func(n int) error { return badf("the request has %d prompts; expected at most %d", n, most) }
+	if len(texts) > most {
+		return nil, tooMany(len(texts))
+	}
 	var out [][]int32
 	for _, t := range texts {
-		out = append(out, predict.Prompt(g.Tokenizer, t))
+		ids, err := predict.Prompt(g.Tokenizer, t, g.Limits.MaxLength)
+		if err != nil {
+			return nil, badf("%v", err)
+		}
+		out = append(out, ids)
 	}
 	var ids []int32
 	if err != nil && json.Unmarshal(in.Prompt, &ids) == nil {
@@ -244,13 +269,10 @@ func (in *completion) prompts(g *Generates, most int) ([][]int32, error) {
 	case err != nil || len(out) == 0:
 		return nil, badf("prompt is %.60s; expected a text, a list of texts, a list of tokens, or a list of these", in.Prompt)
 	case len(out) > most:
-		return nil, badf("the request has %d prompts; expected at most %d", len(out), most)
+		return nil, tooMany(len(out))
 	}
 	return out, nil
 }
-
-// decode returns the text of new tokens.
-func (m *served) decode(ids []int32) string { return m.Generates.Tokenizer.Decode(ids, false) }
 
 // each starts the prompts and calls take with every update, until all are finished or the context ends.
 func (c *completing) each(ctx context.Context, take func(prompt int, u generate.Update) error) error {
@@ -312,7 +334,7 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request, c *completing) er
 	tokens := 0
 	for i, of := range results {
 		for k, result := range of {
-			text, _ := generate.CutStop(c.model.decode(result.IDs), c.stops)
+			text, _ := generate.CutStop(c.requests[i].Text(result.IDs), c.stops)
 			c.answer.Choices = append(c.answer.Choices, choice{Text: text, Index: i*c.n + k, FinishReason: reason(result.Finish)})
 			tokens += len(result.IDs)
 		}
@@ -356,13 +378,13 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 	err := c.each(ctx, func(prompt int, u generate.Update) error {
 		for _, t := range u.Tokens {
 			at := prompt*c.n + t.Sequence
-			if err := piece(at, pieces[at].add(t.ID, c.model.decode, c.stops), nil); err != nil {
+			if err := piece(at, pieces[at].add(t.ID, c.requests[prompt].Text, c.stops), nil); err != nil {
 				return err
 			}
 		}
 		for k, result := range u.Results {
 			at := prompt*c.n + k
-			if err := piece(at, pieces[at].end(c.model.decode, c.stops), reason(result.Finish)); err != nil {
+			if err := piece(at, pieces[at].end(c.requests[prompt].Text, c.stops), reason(result.Finish)); err != nil {
 				return err
 			}
 		}

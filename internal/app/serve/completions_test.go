@@ -54,15 +54,15 @@ func continues(t testing.TB, m generate.Model) Model {
 func TestCompletions(t *testing.T) {
 	s := start(t, config(), continues(t, counts{}), features(t))
 	for _, tt := range []struct{ body, want string }{
-		{`{"model": "words", "prompt": "a"}`, "0 b c stop | 2 3 5"},
-		{`{"prompt": "a", "temperature": 0, "user": "me"}`, "0 b c stop | 2 3 5"},
-		{`{"prompt": [2, 6]}`, "0 c stop | 2 2 4"},
-		{`{"prompt": [[2, 6], [2, 5]], "seed": 4}`, "0 c stop, 1 b c stop | 4 5 9"},
-		{`{"prompt": ["a", "b"], "n": 2}`, "0 b c stop, 1 b c stop, 2 c stop, 3 c stop | 4 10 14"},
-		{`{"prompt": "a", "max_tokens": 1}`, "0 b length | 2 1 3"},
-		{`{"prompt": "a", "stop": "c"}`, "0 b  stop | 2 2 4"},
-		{`{"prompt": "a", "stop": ["x", "b c"]}`, "0  stop | 2 2 4"},
-		{`{"prompt": "a", "num_beams": 2}`, "0 b c stop | 2 3 5"},
+		{`{"model": "words", "prompt": "a"}`, "0  b c stop | 2 3 5"},
+		{`{"prompt": "a", "temperature": 0, "user": "me"}`, "0  b c stop | 2 3 5"},
+		{`{"prompt": [2, 6]}`, "0  c stop | 2 2 4"},
+		{`{"prompt": [[2, 6], [2, 5]], "seed": 4}`, "0  c stop, 1  b c stop | 4 5 9"},
+		{`{"prompt": ["a", "b"], "n": 2}`, "0  b c stop, 1  b c stop, 2  c stop, 3  c stop | 4 10 14"},
+		{`{"prompt": "a", "max_tokens": 1}`, "0  b length | 2 1 3"},
+		{`{"prompt": "a", "stop": "c"}`, "0  b  stop | 2 2 4"},
+		{`{"prompt": "a", "stop": ["x", "b c"]}`, "0   stop | 2 2 4"},
+		{`{"prompt": "a", "num_beams": 2}`, "0  b c stop | 2 3 5"},
 	} {
 		code, body := ask(s, "POST", "/v1/completions", tt.body)
 		var c completed
@@ -109,7 +109,9 @@ func TestCompletions(t *testing.T) {
 
 // TestCompletionsRefuse has what is wrong with requests.
 func TestCompletionsRefuse(t *testing.T) {
-	s := start(t, config(), continues(t, counts{}))
+	limited := config()
+	limited.MaxExamples = 256
+	s := start(t, limited, continues(t, counts{}))
 	for _, tt := range []struct {
 		body, want string
 		code       int
@@ -126,6 +128,10 @@ func TestCompletionsRefuse(t *testing.T) {
 		{`{"prompt": "a", "temperature": -1}`, "temperature is -1; expected more than 0", 400},
 		{`{"prompt": "a", "top_p": 2}`, "top_p is 2; expected 0 to 1", 400},
 		{`{"prompt": "a", "stop": 3}`, "stop is 3; expected a string", 400},
+		{`{"prompt": "a", "stop": ["` + strings.Repeat(`x", "`, 16) + `"]}`, "stop has 17 texts; expected at most 16", 400},
+		{`{"prompt": "a", "stop": "` + strings.Repeat("x", 1025) + `"}`, "stop has a text of more than 1024 bytes", 400},
+		{`{"prompt": [` + strings.Repeat(`"a", `, 256) + `"a"]}`, "the request has 257 prompts; expected at most 256", 400},
+		{`{"prompt": "` + strings.Repeat("a ", 10_000) + `"}`, "the prompt has 10001 tokens; expected less than the 12", 400},
 		{`{"prompt": "a", "n": 5}`, "has 5 sequences at once; expected at most 4", 400},
 		{`{"prompt": "a", "n": 2, "temperature": 0}`, "num_return_sequences is 2 without sampling", 400},
 		{`{"prompt": "a", "num_beams": 2, "stream": true}`, "stream is true and num_beams is 2; expected one of them", 400},
@@ -176,7 +182,7 @@ func TestCompletionsShareCalls(t *testing.T) {
 		t.Errorf("calls have %v rows; expected 1, 2 and 2", rows)
 	}
 	for range 2 {
-		if a := <-answers; !strings.HasPrefix(a, "200 ") || !strings.Contains(a, `"b c"`) {
+		if a := <-answers; !strings.HasPrefix(a, "200 ") || !strings.Contains(a, `" b c"`) {
 			t.Errorf("an answer is %s", a)
 		}
 	}
@@ -203,7 +209,7 @@ func TestCompletionsEndWithTheClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	if line, err := bufio.NewReader(response.Body).ReadString('\n'); err != nil || !strings.Contains(line, `"text":"b"`) {
+	if line, err := bufio.NewReader(response.Body).ReadString('\n'); err != nil || !strings.Contains(line, `"text":" b"`) {
 		t.Fatalf("the first event is %q, %v", line, err)
 	}
 	leave()
@@ -242,7 +248,7 @@ func TestCompletionsFailInAPart(t *testing.T) {
 		if code, body := ask(s, "POST", "/v1/completions", `{"prompt": "a b a b a"}`); code != 500 {
 			t.Errorf("the first part fails with %v: %d %s", failure, code, body)
 		}
-		if code, body := ask(s, "POST", "/v1/completions", `{"prompt": "a b a b a"}`); code != 200 || !strings.Contains(body, `"b c"`) {
+		if code, body := ask(s, "POST", "/v1/completions", `{"prompt": "a b a b a"}`); code != 200 || !strings.Contains(body, `" b c"`) {
 			t.Errorf("after a failure: %d %s", code, body)
 		}
 	}

@@ -394,16 +394,25 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, m *served, f for
 // smallBody is the most bytes of a body that does not wait until others are parsed.
 const smallBody = 16 << 10
 
-// parse parses a body. Lists of small numbers take many times their text for a moment, so that no more is
-// parsed at the same time than the largest body has. This costs nothing where there are no large ones.
+// parse parses a body.
 func (s *Server) parse(ctx context.Context, m *served, f form, body []byte) (*request, error) {
-	if n := int64(len(body)); n > smallBody {
-		if err := s.parsing.Acquire(ctx, n); err != nil {
-			return nil, err
-		}
-		defer s.parsing.Release(n)
+	done, err := s.turn(ctx, body)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	return m.parse(f, body, limits{s.MaxExamples, s.RefuseLong, s.images})
+}
+
+// turn waits until a body may be parsed, and returns what is to be called after that. Lists of small numbers
+// take many times their text for a moment, so that no more is parsed at the same time than the largest body
+// has. This costs nothing where there are no large ones.
+func (s *Server) turn(ctx context.Context, body []byte) (done func(), err error) {
+	n := int64(len(body))
+	if n <= smallBody {
+		return func() {}, nil
+	}
+	return func() { s.parsing.Release(n) }, s.parsing.Acquire(ctx, n)
 }
 
 // checkPairs warns, once, of pairs for a model of single texts, or the other way round.
