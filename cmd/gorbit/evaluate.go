@@ -70,10 +70,8 @@ func (r *runFlags) given() bool { return r.run != "" || r.weights.Graph != "" }
 func (r *runFlags) check() error {
 	switch {
 	case !r.given():
-		for _, name := range []string{"init", "data", "allow-untrained"} {
-			if r.changed != nil && r.changed(name) {
-				return usagef("--%s is given without --graph; expected the folder of an export", name)
-			}
+		if err := r.lacksGraph(); err != nil {
+			return err
 		}
 		return usagef("--run is missing; expected the folder of a run, or --graph EXPORT --init WEIGHTS for a model without one")
 	case r.run == "" && r.changed("checkpoint"):
@@ -84,6 +82,16 @@ func (r *runFlags) check() error {
 	for _, name := range []string{"graph", "init", "data", "allow-untrained"} {
 		if r.changed != nil && r.changed(name) {
 			return usagef("--run and --%s are given; expected --run, or --graph for a model without a run", name)
+		}
+	}
+	return nil
+}
+
+// lacksGraph returns an error if a flag of --graph is given without it.
+func (r *runFlags) lacksGraph() error {
+	for _, name := range []string{"init", "data", "allow-untrained"} {
+		if r.weights.Graph == "" && r.changed != nil && r.changed(name) {
+			return usagef("--%s is given without --graph; expected the folder of an export", name)
 		}
 	}
 	return nil

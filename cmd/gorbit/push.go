@@ -115,6 +115,8 @@ func (p *pushFlags) complete(changed func(string) bool) error {
 	switch {
 	case p.config.Repo == "":
 		return usagef("--repo is missing; expected the repository to push to, OWNER/NAME")
+	case p.run.run == "" && p.run.lacksGraph() != nil:
+		return p.run.lacksGraph()
 	case p.folder == "" && !p.run.given():
 		return usagef("nothing to push; expected a folder that gorbit export wrote, or --run and a run")
 	case p.folder != "" && p.run.given():

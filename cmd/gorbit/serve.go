@@ -78,7 +78,7 @@ token on each line, of which every request must then have one.`,
 	s.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		env, err := g.env(cmd.ErrOrStderr())
-		if err != nil {
+		if err = cmp.Or(err, s.run.lacksGraph()); err != nil {
 			return err
 		}
 		if s.config.Log = env.Log; len(args) == 0 && !s.run.given() {
@@ -141,7 +141,12 @@ func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, ou
 	defer on.Close()
 	var models []serve.Model
 	if s.run.given() {
-		m, closeModel, err := s.openRun(ctx, s.run, s.run.title(), env)
+		r := s.run
+		if len(args) > 0 { // --checkpoint is of these
+			r.checkpoint = params.BestOrLatest
+			r.changed = func(flag string) bool { return flag != "checkpoint" && s.run.changed(flag) }
+		}
+		m, closeModel, err := s.openRun(ctx, r, r.title(), env)
 		if err != nil {
 			return err
 		}
