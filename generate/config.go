@@ -210,6 +210,15 @@ func (c Config) fits(vocab int) error {
 	return nil
 }
 
+// WithDefaultLength returns the config with a number of new tokens, if it has no length: most, or more if it
+// asks for more, as far as a model that takes so many has room for them.
+func (c Config) WithDefaultLength(prompt, model, most int) Config {
+	if c.MaxLength == 0 && c.MaxNewTokens == 0 {
+		c.MaxNewTokens = max(1, min(model-prompt, max(most, c.MinNewTokens, c.MinLength-prompt)))
+	}
+	return c
+}
+
 // longest returns the most tokens of a sequence after a prompt, in a model that takes so many.
 func (c Config) longest(prompt, model int) (int, error) {
 	most := model

@@ -119,11 +119,18 @@ func forcedAt(length int, token int32) processor {
 	}
 }
 
-// temperature divides the scores. If that is beyond float32, they are first made to be 0 at most, which changes
-// no probability.
+// temperature divides the scores. If the greatest is then beyond float32, they are first made to be 0 at most,
+// which changes no probability. If it is so before, only its tokens stay.
 func temperature(t float32) processor {
 	return func(_ []int32, scores []float32) {
-		if top := slices.Max(scores); top/t > math.MaxFloat32 {
+		switch top := slices.Max(scores); {
+		case top > math.MaxFloat32:
+			for i, s := range scores {
+				if scores[i] = forbidden; s == top {
+					scores[i] = 0
+				}
+			}
+		case top != forbidden && math.Abs(float64(top/t)) > math.MaxFloat32:
 			for i := range scores {
 				scores[i] -= top
 			}

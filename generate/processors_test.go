@@ -105,3 +105,19 @@ func TestDrawBeyondFloat32(t *testing.T) {
 		t.Errorf("token %d of scores %v; expected 2, the likeliest", id, scores)
 	}
 }
+
+// TestTemperatureOfExtremes divides scores by temperatures next to 0.
+func TestTemperatureOfExtremes(t *testing.T) {
+	inf := float32(math.Inf(1))
+	for _, tt := range []struct{ scores, want []float32 }{
+		{[]float32{-2, -1, -inf}, []float32{-inf, 0, -inf}},
+		{[]float32{2, 1, -inf}, []float32{0, -inf, -inf}},
+		{[]float32{inf, 1, inf}, []float32{0, -inf, 0}},
+		{[]float32{-inf, -inf}, []float32{-inf, -inf}},
+	} {
+		got := slices.Clone(tt.scores)
+		if temperature(1e-40)(nil, got); !slices.Equal(got, tt.want) {
+			t.Errorf("%v become %v; expected %v", tt.scores, got, tt.want)
+		}
+	}
+}

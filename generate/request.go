@@ -157,8 +157,8 @@ func (a *active) process(ids []int32, scores []float32) {
 	}
 }
 
-// errForbidden says that a request cannot go on.
-var errForbidden = errors.New("no token may follow: all are forbidden; expected looser min_length, no_repeat_ngram_size or bad_words_ids")
+// ErrForbidden says that a request cannot go on, because of its config.
+var ErrForbidden = errors.New("no token may follow: all are forbidden; expected looser min_length, no_repeat_ngram_size or bad_words_ids")
 
 // take lets every sequence take its next token. Rows are the logits of the live sequences; the first call
 // has one row, that of the prompt. They are overwritten.
@@ -251,7 +251,7 @@ func (a *active) choose(q *sequence, scores []float32) (int32, error) {
 	}
 	id := largest(scores, 1)[0]
 	if scores[id] == forbidden {
-		return 0, errForbidden
+		return 0, ErrForbidden
 	}
 	if a.Config.DoSample {
 		id = draw(scores, q.random)
@@ -356,7 +356,7 @@ func (a *active) takeBeams(rows [][]float32, s *slots) error {
 		a.results = append(a.results, Result{IDs: h.ids, Score: h.score, Finish: finish})
 	}
 	if len(a.results) == 0 {
-		return errForbidden
+		return ErrForbidden
 	}
 	return nil
 }

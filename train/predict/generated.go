@@ -79,24 +79,37 @@ func (g Generation) Each(ctx context.Context, m generate.Model, in Source, each 
 	if err != nil {
 		return err
 	}
-	q := queue{Generation: g, scheduler: s, in: in, answers: make(map[uint64]Answer), texts: make(map[uint64]func([]int32) string)}
+	q := queue{Generation: g, scheduler: s, in: in, answers: make(map[uint64]Answer), texts: make(map[uint64]queued)}
 	if err := q.fill(); err != nil {
 		return err
 	}
 	err = generate.Run(ctx, s, m, func(u generate.Update) error {
-		if u.Err != nil {
+		from := q.texts[u.ID]
+		switch {
+		case errors.Is(u.Err, generate.ErrForbidden) && skip(q.Skip, from.forbidden):
+			q.answers[u.ID] = nil
+		case errors.Is(u.Err, generate.ErrForbidden):
+			return from.forbidden
+		case u.Err != nil:
 			return u.Err
-		}
-		if u.Results == nil {
+		case u.Results == nil:
 			return nil
+		default:
+			q.answers[u.ID] = g.answer(u.Results, from.text)
 		}
-		q.answers[u.ID] = g.answer(u.Results, q.texts[u.ID])
 		delete(q.texts, u.ID)
-		for ; q.answers[q.given] != nil; q.given++ {
-			if err := each(q.answers[q.given]); err != nil {
-				return err
+		for {
+			a, ok := q.answers[q.given]
+			if !ok {
+				break
+			}
+			if a != nil {
+				if err := each(a); err != nil {
+					return err
+				}
 			}
 			delete(q.answers, q.given)
+			q.given++
 		}
 		return q.fill()
 	})
@@ -111,12 +124,18 @@ type queue struct {
 	Generation
 	scheduler *generate.Scheduler
 	in        Source
-	next      uint64 // the number of the next text
-	given     uint64 // that of the next answer
-	answers   map[uint64]Answer
-	texts     map[uint64]func([]int32) string // that return the text of new tokens
+	next      uint64            // the number of the next text
+	given     uint64            // that of the next answer
+	answers   map[uint64]Answer // nil of a text that is skipped
+	texts     map[uint64]queued
 	done      bool
 	ended     error // the error that ended the texts; those before it are still answered
+}
+
+// queued is what a text needs until it is answered.
+type queued struct {
+	text      func(ids []int32) string // of new tokens
+	forbidden error                    // for generate.ErrForbidden
 }
 
 // fill adds texts until some wait for room.
@@ -147,14 +166,11 @@ func (q *queue) add(p text.Pair) error {
 	if err != nil {
 		return q.in.Refuse(err.Error())
 	}
-	r := generate.Request{ID: q.next, Number: q.next, Prompt: ids, Config: q.Config, Text: Continued(q.Tokenizer, ids)}
-	if r.Config.MaxLength == 0 && r.Config.MaxNewTokens == 0 {
-		r.Config.MaxNewTokens = max(1, r.Config.MinNewTokens, min(DefaultNewTokens, q.Limits.MaxLength-len(r.Prompt)))
-	}
+	r := generate.Request{ID: q.next, Number: q.next, Prompt: ids, Config: q.WithDefaultLength(len(ids), q.Limits.MaxLength, DefaultNewTokens), Text: Continued(q.Tokenizer, ids)}
 	if err := q.scheduler.Add(r); err != nil {
 		return q.in.Refuse(err.Error())
 	}
-	q.texts[q.next] = r.Text
+	q.texts[q.next] = queued{r.Text, q.in.Refuse(generate.ErrForbidden.Error())}
 	return nil
 }
 

@@ -120,6 +120,30 @@ func TestGenerationEnds(t *testing.T) {
 	}
 }
 
+// TestGenerationForbidsAll checks that a text after which no token may follow is named, and can be left out.
+func TestGenerationForbidsAll(t *testing.T) {
+	g := generation(t)
+	g.MinLength = 4
+	for id := range int32(10) {
+		if id != 3 {
+			g.BadWordsIDs = append(g.BadWordsIDs, []int32{id})
+		}
+	}
+	const want = "in.txt:2: no token may follow"
+	in := func() Source { return NewLines(strings.NewReader("a b c\nd\ne a b\n"), "in.txt", ParseTSV) }
+	answers := 0
+	each := func(Answer) error { answers++; return nil }
+	if err := g.Each(t.Context(), counting{}, in(), each); fault.Of(err) != fault.Damaged || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("without skips: %v; expected %s", err, want)
+	}
+	answers = 0
+	var skipped []string
+	g.Skip = func(err error) { skipped = append(skipped, err.Error()) }
+	if err := g.Each(t.Context(), counting{}, in(), each); err != nil || answers != 2 || len(skipped) != 1 || !strings.HasPrefix(skipped[0], want) {
+		t.Errorf("with skips: %v, %d answers, skipped %q; expected %s", err, answers, skipped, want)
+	}
+}
+
 func TestPrompt(t *testing.T) {
 	g := generation(t)
 	if got := fmt.Sprint(Prompt(g.Tokenizer, "b a", 4)); got != "[2 6 5] <nil>" {

@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// completion is the body of POST /v1/completions, as OpenAI's API has it. The fields after Seed are those
-// of transformers.
+// completion is the body of POST /v1/completions, as OpenAI's API has it. The last fields are those of
+// transformers.
 type completion struct {
 	Model       string          `json:"model"`
 	Prompt      json.RawMessage `json:"prompt"`
@@ -30,8 +31,21 @@ type completion struct {
 	N           *int            `json:"n"`
 	Stream      bool            `json:"stream"`
 	Stop        json.RawMessage `json:"stop"`
-	Seed        *uint64         `json:"seed"`
+	Seed        *int64          `json:"seed"`
 	User        string          `json:"user"` // of no meaning here
+
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+
+	// These are refused unless they ask for nothing.
+	FrequencyPenalty float64            `json:"frequency_penalty"`
+	PresencePenalty  float64            `json:"presence_penalty"`
+	BestOf           *int               `json:"best_of"`
+	Echo             bool               `json:"echo"`
+	Logprobs         *int               `json:"logprobs"`
+	Suffix           string             `json:"suffix"`
+	LogitBias        map[string]float64 `json:"logit_bias"`
 
 	TopK              *int     `json:"top_k"`
 	MinP              *float64 `json:"min_p"`
@@ -93,24 +107,25 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 	if l, ok := w.(*logged); ok {
 		l.examples = len(c.requests)
 	}
-	code := http.StatusOK
 	if c.stream {
 		err = s.streamed(w, r, c)
 	} else {
 		err = s.whole(w, r, c)
 	}
 	if err != nil {
-		code = s.failed(w, c.model, err)
-	} else {
+		c.code = s.failed(w, c.model, err)
+	} else if c.code == http.StatusOK {
 		s.metrics.examples.WithLabelValues(c.model.Name).Add(float64(len(c.requests)))
 	}
-	s.metrics.answered(c.model.Name, "completions", code, time.Since(start))
+	s.metrics.answered(c.model.Name, "completions", c.code, time.Since(start))
 }
 
 // completing is a request for completions.
 type completing struct {
 	model    *served
 	stream   bool
+	counted  bool // at the end of the stream
+	code     int  // the status of the answer, or what it would be of a stream that ended early
 	stops    []string
 	n        int // of each prompt
 	requests []generate.Request
@@ -149,13 +164,10 @@ func (s *Server) parseCompletion(ctx context.Context, data []byte) (*completing,
 	if in.Seed == nil {
 		config.Seed = binary.LittleEndian.Uint64(id[:])
 	}
-	c := &completing{model: m, stream: in.Stream, stops: config.StopStrings, n: config.NumReturnSequences}
+	c := &completing{model: m, code: http.StatusOK, stream: in.Stream, counted: in.StreamOptions.IncludeUsage, stops: config.StopStrings, n: config.NumReturnSequences}
 	c.answer = completed{ID: "cmpl-" + hex.EncodeToString(id[:]), Object: "text_completion", Created: time.Now().Unix(), Model: m.Name}
 	for i, p := range prompts {
-		own := config
-		if in.MaxTokens == nil {
-			own.MaxNewTokens = max(1, min(defaultMaxTokens, m.Generates.Limits.MaxLength-len(p)))
-		}
+		own := config.WithDefaultLength(len(p), m.Generates.Limits.MaxLength, defaultMaxTokens)
 		c.requests = append(c.requests, generate.Request{Prompt: p, Config: own, Number: uint64(i), Text: predict.Continued(m.Generates.Tokenizer, p)})
 	}
 	return c, nil
@@ -188,7 +200,9 @@ func (in *completion) config(g *Generates) (generate.Config, error) {
 	given(&c.Temperature, in.Temperature)
 	given(&c.TopP, in.TopP)
 	given(&c.NumReturnSequences, in.N)
-	given(&c.Seed, in.Seed)
+	if in.Seed != nil {
+		c.Seed = uint64(*in.Seed)
+	}
 	given(&c.TopK, in.TopK)
 	given(&c.MinP, in.MinP)
 	given(&c.RepetitionPenalty, in.RepetitionPenalty)
@@ -205,6 +219,8 @@ func (in *completion) config(g *Generates) (generate.Config, error) {
 	}
 	c.StopStrings = stops
 	switch {
+	case in.foreign() != "":
+		return c, badf("%s asks for what is not served here; leave it out", in.foreign())
 	case len(stops) > mostStops:
 		return c, badf("stop has %d texts; expected at most %d", len(stops), mostStops)
 	case slices.ContainsFunc(stops, func(s string) bool { return len(s) > mostStopBytes }):
@@ -215,9 +231,37 @@ func (in *completion) config(g *Generates) (generate.Config, error) {
 		return c, badf("stream is true and num_beams is %d; expected one of them: the beams of a search may change until it ends", c.NumBeams)
 	}
 	if err := c.Validate(); err != nil {
-		return c, badf("%v", err)
+		return c, badf("%s", named(err))
 	}
 	return c, nil
+}
+
+// named returns the message of an error with the names that fields have in requests.
+func named(err error) string {
+	return strings.NewReplacer("max_new_tokens", "max_tokens", "min_new_tokens", "min_tokens", "num_return_sequences", "n").Replace(err.Error())
+}
+
+// foreign returns a field of OpenAI's API that is asked for and would change the answer, or "".
+func (in *completion) foreign() string {
+	n := 1
+	given(&n, in.N)
+	for _, f := range []struct {
+		name  string
+		asked bool
+	}{
+		{"frequency_penalty", in.FrequencyPenalty != 0},
+		{"presence_penalty", in.PresencePenalty != 0},
+		{"best_of", in.BestOf != nil && *in.BestOf != n},
+		{"echo", in.Echo},
+		{"logprobs", in.Logprobs != nil},
+		{"suffix", in.Suffix != ""},
+		{"logit_bias", len(in.LogitBias) > 0},
+	} {
+		if f.asked {
+			return f.name
+		}
+	}
+	return ""
 }
 
 // given sets a field that is given.
@@ -288,7 +332,10 @@ func (c *completing) each(ctx context.Context, take func(prompt int, u generate.
 			return err
 		}
 		for _, u := range updates {
-			if u.Err != nil {
+			switch {
+			case errors.Is(u.Err, generate.ErrForbidden):
+				return fault.Usagef("%s", named(u.Err))
+			case u.Err != nil:
 				return u.Err
 			}
 			if err := take(int(u.ID-asked.first), u); err != nil {
@@ -360,7 +407,10 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
 			return context.Canceled
 		}
-		return http.NewResponseController(w).Flush()
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return context.Canceled
+		}
+		return nil
 	}
 	piece := func(index int, text string, finish *string) error {
 		if text == "" && finish == nil {
@@ -374,6 +424,7 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 		}
 		return send(data)
 	}
+	tokens := 0
 	pieces := make([]pieces, len(c.requests)*c.n)
 	err := c.each(ctx, func(prompt int, u generate.Update) error {
 		for _, t := range u.Tokens {
@@ -383,6 +434,7 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 			}
 		}
 		for k, result := range u.Results {
+			tokens += len(result.IDs)
 			at := prompt*c.n + k
 			if err := piece(at, pieces[at].end(c.requests[prompt].Text, c.stops), reason(result.Finish)); err != nil {
 				return err
@@ -390,20 +442,31 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 		}
 		return nil
 	})
-	switch {
-	case err == nil:
-		return send([]byte("[DONE]"))
-	case !began:
+	if err == nil && c.counted {
+		event := c.answer
+		event.Choices, event.Usage = []choice{}, c.usage(tokens)
+		data, _ := json.Marshal(event)
+		err = send(data)
+	}
+	if err == nil {
+		err = send([]byte("[DONE]"))
+	}
+	if err == nil || !began {
 		return err
 	}
 	// The status is sent; what is left is to say what happened.
 	if errors.Is(err, context.Canceled) {
+		c.code = statusClientGone
 		return nil
 	}
+	c.code = http.StatusInternalServerError
 	s.Log.Warn("a stream ended early", "model", c.model.Name, "error", err)
 	message := "the model failed; see the log of the server"
-	if errors.Is(err, context.DeadlineExceeded) {
-		message = fmt.Sprintf("the answer took more than %v", s.Timeout)
+	switch {
+	case fault.Of(err) == fault.Usage:
+		c.code, message = http.StatusBadRequest, err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		c.code, message = http.StatusGatewayTimeout, fmt.Sprintf("the answer took more than %v", s.Timeout)
 	}
 	data, _ := json.Marshal(map[string]string{"error": message})
 	_ = send(data) // the client may be gone

@@ -62,6 +62,7 @@ func TestCompletions(t *testing.T) {
 		{`{"prompt": "a", "max_tokens": 1}`, "0  b length | 2 1 3"},
 		{`{"prompt": "a", "stop": "c"}`, "0  b  stop | 2 2 4"},
 		{`{"prompt": "a", "stop": ["x", "b c"]}`, "0   stop | 2 2 4"},
+		{`{"prompt": "a", "seed": -1, "frequency_penalty": 0, "presence_penalty": 0.0, "best_of": 1, "echo": false, "logprobs": null, "suffix": null, "logit_bias": {}, "stream_options": null}`, "0  b c stop | 2 3 5"},
 		{`{"prompt": "a", "num_beams": 2}`, "0  b c stop | 2 3 5"},
 	} {
 		code, body := ask(s, "POST", "/v1/completions", tt.body)
@@ -117,14 +118,19 @@ func TestCompletionsRefuse(t *testing.T) {
 		code       int
 	}{
 		{`{`, "unexpected EOF", 400},
-		{`{"prompt": "a", "logprobs": 3}`, `unknown field \"logprobs\"`, 400},
+		{`{"prompt": "a", "logprobs": 3}`, "logprobs asks for what is not served here", 400},
+		{`{"prompt": "a", "best_of": 2}`, "best_of asks for what is not served here", 400},
+		{`{"prompt": "a", "logit_bias": {"5": 1}}`, "logit_bias asks for", 400},
+		{`{"prompt": "a", "tools": []}`, `unknown field \"tools\"`, 400},
+		{`{"prompt": "a", "max_tokens": 2, "min_tokens": 3}`, "min_tokens is 3; expected at most max_tokens, which is 2", 400},
+		{`{"prompt": [8, 2, 5, 6, 7], "temperature": 0, "no_repeat_ngram_size": 1, "min_tokens": 7}`, "no token may follow: all are forbidden", 400},
 		{`{"prompt": 3}`, "prompt is 3; expected a text, a list of texts", 400},
 		{`{}`, "prompt is ; expected", 400},
 		{`{"prompt": [9]}`, "the prompt has token 9; expected 0 to 8", 400},
 		{`{"prompt": [[]]}`, "the prompt has no tokens", 400},
 		{`{"prompt": "a a a a a a a a a a a"}`, "the prompt has 12 tokens; expected less than the 12", 400},
 		{`{"prompt": "a", "max_tokens": 0}`, "max_tokens is 0; expected 1 or more", 400},
-		{`{"prompt": "a", "max_tokens": 11}`, "max_new_tokens is 11 after a prompt of 2 tokens; expected at most 10", 400},
+		{`{"prompt": "a", "max_tokens": 11}`, "max_tokens is 11 after a prompt of 2 tokens; expected at most 10", 400},
 		{`{"prompt": "a", "temperature": -1}`, "temperature is -1; expected more than 0", 400},
 		{`{"prompt": "a", "top_p": 2}`, "top_p is 2; expected 0 to 1", 400},
 		{`{"prompt": "a", "stop": 3}`, "stop is 3; expected a string", 400},
@@ -133,7 +139,7 @@ func TestCompletionsRefuse(t *testing.T) {
 		{`{"prompt": [` + strings.Repeat(`"a", `, 256) + `"a"]}`, "the request has 257 prompts; expected at most 256", 400},
 		{`{"prompt": "` + strings.Repeat("a ", 10_000) + `"}`, "the prompt has 10001 tokens; expected less than the 12", 400},
 		{`{"prompt": "a", "n": 5}`, "has 5 sequences at once; expected at most 4", 400},
-		{`{"prompt": "a", "n": 2, "temperature": 0}`, "num_return_sequences is 2 without sampling", 400},
+		{`{"prompt": "a", "n": 2, "temperature": 0}`, "n is 2 without sampling", 400},
 		{`{"prompt": "a", "num_beams": 2, "stream": true}`, "stream is true and num_beams is 2; expected one of them", 400},
 		{`{"prompt": "a", "model": "numbers"}`, `model \"numbers\" is not served for completions; expected one of words`, 404},
 		{`{"prompt": [8]}`, "the model failed; see the log of the server", 500},
@@ -145,6 +151,15 @@ func TestCompletionsRefuse(t *testing.T) {
 	}
 	if code, body := ask(start(t, config(), features(t)), "POST", "/v1/completions", `{"prompt": "a"}`); code != 404 || !strings.Contains(body, "no model that is served continues texts") {
 		t.Errorf("without such a model: %d %s", code, body)
+	}
+}
+
+// TestStreamedUsage checks that the last event of a stream has the usage if it is asked for.
+func TestStreamedUsage(t *testing.T) {
+	s := start(t, config(), continues(t, counts{}))
+	code, body := ask(s, "POST", "/v1/completions", `{"prompt": "a", "stream": true, "stream_options": {"include_usage": true}}`)
+	if code != 200 || !strings.HasSuffix(body, `"choices":[],"usage":{"completion_tokens":3,"prompt_tokens":2,"total_tokens":5}}`+"\n\ndata: [DONE]") {
+		t.Errorf("%d %s", code, body)
 	}
 }
 

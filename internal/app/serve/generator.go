@@ -61,7 +61,7 @@ func (g *generator) start(requests []generate.Request) (*asked, error) {
 		r.ID = a.end
 		if err := g.s.Add(r); err != nil {
 			g.leave(a)
-			return nil, fault.Usagef("%w", err)
+			return nil, fault.Usagef("%s", named(err))
 		}
 		g.asked[a.end] = a
 		a.end++
