@@ -1,6 +1,12 @@
 package main
 
-import "testing"
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+)
 
 // TestMeantFlag asks for flags that commands do not have, as other trainers name them or as one mistypes
 // them. What the command cannot do is not suggested.
@@ -36,6 +42,23 @@ func TestMeantFlag(t *testing.T) {
 		}
 		if got := meantFlag(cmd, tt.flag); got != tt.want {
 			t.Errorf("%s --%s: %q; expected %q", tt.command, tt.flag, got, tt.want)
+		}
+	}
+}
+
+// TestFlagsWithoutGraph gives flags of --graph beside the folder of an argument.
+func TestFlagsWithoutGraph(t *testing.T) {
+	for _, args := range [][]string{
+		{"serve", "runs/x", "--init", "W"},
+		{"serve", "runs/x", "--allow-untrained"},
+		{"push", "model", "--repo", "a/b", "--data", "D"},
+		{"evaluate", "--init", "W"},
+	} {
+		root := newRoot()
+		root.SetArgs(append(args, "--progress", "off"))
+		root.SetOut(io.Discard)
+		if err := root.ExecuteContext(t.Context()); exitCode(err) != fault.ExitUsage || !strings.Contains(err.Error(), "is given without --graph; expected the folder of an export") {
+			t.Errorf("%v: %v", args, err)
 		}
 	}
 }
