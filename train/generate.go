@@ -11,7 +11,7 @@ import (
 )
 
 // Generates reports whether the run's graph continues texts.
-func (r *Run) Generates() bool { return r.Export.Contract.Generation != nil }
+func (r *Run) Generates() bool { return r.Export.Contract.Generation != nil && r.TakesTexts() }
 
 // mostCacheBytes limits the caches, unless a user sets their tokens.
 const mostCacheBytes = 1 << 30

@@ -154,6 +154,18 @@ func TestCompletionsRefuse(t *testing.T) {
 	}
 }
 
+// TestWarmGenerates checks that a model which cannot continue texts is found before the first request.
+func TestWarmGenerates(t *testing.T) {
+	calls := new(int)
+	s := start(t, config(), continues(t, fails{calls: calls, err: errors.New("no memory")}))
+	if err := s.Warm(t.Context()); err == nil || !strings.Contains(err.Error(), "model words: its first call failed: no memory") {
+		t.Errorf("got %v", err)
+	}
+	if err := s.Warm(t.Context()); err != nil || *calls != 3 {
+		t.Errorf("got %v after %d calls; expected 3", err, *calls)
+	}
+}
+
 // TestStreamedUsage checks that the last event of a stream has the usage if it is asked for.
 func TestStreamedUsage(t *testing.T) {
 	s := start(t, config(), continues(t, counts{}))

@@ -142,6 +142,28 @@ func (g *generator) loop() {
 	}
 }
 
+// warmUp continues a token by one or, to compute also one that the model has made, by two.
+func (g *generator) warmUp(ctx context.Context) error {
+	c := generate.Default()
+	c.MaxNewTokens = min(2, g.Limits.MaxLength-1)
+	a, err := g.start([]generate.Request{{Prompt: []int32{0}, Config: c}})
+	if err != nil {
+		return err
+	}
+	defer g.cancel(a)
+	for {
+		updates, err := g.wait(ctx, a)
+		if err != nil {
+			return err
+		}
+		for _, u := range updates {
+			if u.Err != nil || u.Results != nil {
+				return u.Err
+			}
+		}
+	}
+}
+
 // close refuses prompts, and waits until those in progress are continued.
 func (g *generator) close() {
 	g.mu.Lock()

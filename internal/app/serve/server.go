@@ -181,6 +181,9 @@ func (s *Server) Warm(ctx context.Context) error {
 		for range m.Lanes {
 			g.Go(func() error { return m.warmUp(ctx) })
 		}
+		if m.generator != nil {
+			g.Go(func() error { return m.generator.warmUp(ctx) })
+		}
 		if err := g.Wait(); err != nil {
 			return fmt.Errorf("model %s: its first call failed: %w", m.Name, err)
 		}
