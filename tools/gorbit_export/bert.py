@@ -15,7 +15,7 @@ Tensor = tf.Tensor
 # The embeddings draw at site 0; layer i at sites 1 + 4 i (attention weights),
 # 2 + 4 i (attention output) and 3 + 4 i (feed-forward output); heads from
 # HEAD_SITE on.
-_SITES_PER_LAYER = 4
+SITES_PER_LAYER = 4
 HEAD_SITE = 1 << 20
 
 RECOMPUTE = ("none", "layers")
@@ -351,7 +351,7 @@ class Encoder(tf.Module):
                 dropout.hidden,
                 dropout.attention,
                 dropout.random.key,
-                *(dropout.random.site(1 + _SITES_PER_LAYER * i + j).counter for j in range(3)),
+                *(dropout.random.site(1 + SITES_PER_LAYER * i + j).counter for j in range(3)),
                 narrow[own],
             )
             if self._recompute == "layers":

@@ -14,10 +14,6 @@ from gorbit_export.causal_config import CausalConfig
 
 Tensor = tf.Tensor
 
-# The embeddings draw at site 0; layer i at sites 1 + 4 i (attention weights), 2 + 4 i (attention
-# output) and 3 + 4 i (feed-forward output), as in bert.
-_SITES_PER_LAYER = 4
-
 LOGITS = 1 << 25
 """How many logits a training pass has at once, about: those of all tokens would be most of its
 memory."""
@@ -357,7 +353,7 @@ class CausalLM(tf.Module):
                 dropout.hidden,
                 dropout.attention,
                 dropout.random.key,
-                dropout.random.site(1 + _SITES_PER_LAYER * i).counter,
+                dropout.random.site(1 + bert.SITES_PER_LAYER * i).counter,
             )
             if self._recompute == "layers":
                 x = bert.recomputed(self._call_layer, x, rest, weights)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import pathlib
 from typing import Any
 
-from gorbit_export.config import is_number
+from gorbit_export.config import is_number, read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,23 +322,7 @@ def load(name: str) -> CausalConfig:
         ValueError: if the name is unknown, or the file describes no model of FAMILIES, or has a
             field that is not known: it may change what the model computes.
     """
-    if name in PRESETS:
-        return PRESETS[name]
-    path = pathlib.Path(name)
-    if not path.is_file():
-        raise ValueError(
-            f"config is {name!r}; expected one of {', '.join(PRESETS)}, or a config.json"
-        )
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as err:
-        raise ValueError(f"{path}: not JSON: {err}") from err
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: not a JSON object")
-    try:
-        return _parse(values)
-    except (ValueError, OverflowError) as err:
-        raise ValueError(f"{path}: {err}") from err
+    return read(name, PRESETS, "a config.json", _parse)
 
 
 def _parse(values: dict[str, Any]) -> CausalConfig:

@@ -6,9 +6,12 @@ import dataclasses
 import json
 import math
 import pathlib
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from gorbit_export.families import FAMILIES, Family
+
+C = TypeVar("C")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,13 +213,28 @@ def load(name: str) -> BertConfig:
     Raises:
         ValueError: if the name is unknown, or the file describes no model of these.
     """
-    if name in PRESETS:
-        return PRESETS[name]
+    return read(name, PRESETS, "a JSON file", _parse)
+
+
+def read(
+    name: str, presets: Mapping[str, C], other: str, parse: Callable[[dict[str, Any]], C]
+) -> C:
+    """Returns the configuration called `name`, or what the JSON object in the file `name` says.
+
+    Args:
+        name: one of `presets`, or a path.
+        presets: configurations by name.
+        other: what may be given in place of a name, for the error.
+        parse: makes a configuration of an object; its ValueError is raised with the path.
+
+    Raises:
+        ValueError: if there is neither, or the file is not what `parse` takes.
+    """
+    if name in presets:
+        return presets[name]
     path = pathlib.Path(name)
     if not path.is_file():
-        raise ValueError(
-            f"config is {name!r}; expected one of {', '.join(PRESETS)}, or a JSON file"
-        )
+        raise ValueError(f"config is {name!r}; expected one of {', '.join(presets)}, or {other}")
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as err:
@@ -224,7 +242,7 @@ def load(name: str) -> BertConfig:
     if not isinstance(values, dict):
         raise ValueError(f"{path}: not a JSON object")
     try:
-        return _parse(values)
+        return parse(values)
     except (ValueError, OverflowError) as err:
         raise ValueError(f"{path}: {err}") from err
 

@@ -153,7 +153,7 @@ class Encoder(bert.Encoder):
             if dropout is None:
                 x = call(x, *rest, None, None, None, None, weights)
                 continue
-            counter = dropout.random.site(1 + bert._SITES_PER_LAYER * i).counter
+            counter = dropout.random.site(1 + bert.SITES_PER_LAYER * i).counter
             rest += (dropout.attention, dropout.mlp, dropout.random.key, counter)
             if self._recompute == "layers":
                 x = bert.recomputed(call, x, rest, weights)

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from gorbit_export.config import BertConfig, is_number
+from gorbit_export.families import FAMILIES
 
 _REQUIRED = {
     "attention_bias": False,
@@ -59,11 +60,7 @@ _IGNORED = frozenset(
 )
 """Fields that do not change what a ModernBERT computes."""
 
-_NAMES = {
-    "hidden_act": "hidden_activation",
-    "layer_norm_eps": "norm_eps",
-    "attention_probs_dropout_prob": "attention_dropout",
-}
+_NAMES = FAMILIES["modernbert"].fields
 _KINDS = ("full_attention", "sliding_attention")
 """The kinds of layers in layer_types and rope_parameters, of later releases of transformers."""
 

@@ -67,7 +67,7 @@ def _residual_dropout(
     x: Tensor, residual: Tensor, rate: Tensor, key: Tensor, counter: Tensor
 ) -> tuple[Tensor, Tensor]:
     keep = ops._keep(x, rate, ops.Random(key, counter))
-    return residual + x * (tf.cast(keep, x.dtype) * ops._factor(rate)), keep
+    return residual + x * ops._mask(keep, rate, x.dtype), keep
 
 
 @ops.block
@@ -75,7 +75,7 @@ def _residual_dropout_gradient(
     dy: Tensor, rate: Tensor, key: Tensor, counter: Tensor, keep: Tensor
 ) -> Tensor:
     del key, counter  # for an implementation that draws again instead of storing `keep`
-    return dy * (tf.cast(keep, dy.dtype) * ops._factor(rate))
+    return dy * ops._mask(keep, rate, dy.dtype)
 
 
 def residual(
@@ -121,7 +121,7 @@ def _geglu_dropout(x: Tensor, rate: Tensor, key: Tensor, counter: Tensor) -> tup
     value, gate = tf.split(x, 2, axis=1)
     y = ops.gelu(value) * gate
     keep = ops._keep(y, rate, ops.Random(key, counter))
-    return y * (tf.cast(keep, y.dtype) * ops._factor(rate)), keep
+    return y * ops._mask(keep, rate, y.dtype), keep
 
 
 @ops.block
@@ -130,7 +130,7 @@ def _geglu_dropout_gradient(
 ) -> tuple[Tensor, Tensor]:
     del key, counter
     value, gate = tf.split(x, 2, axis=1)
-    mask = tf.cast(keep, dy.dtype) * ops._factor(rate)
+    mask = ops._mask(keep, rate, dy.dtype)
     cdf = 0.5 + 0.5 * tf.math.erf(value * math.sqrt(0.5))
     density = tf.exp(-0.5 * math.log(2 * math.pi) - 0.5 * tf.square(value))
     dy *= mask
