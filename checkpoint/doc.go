@@ -36,7 +36,8 @@
 //
 // # Other weights
 //
-// [Load] fills variables from a [Source], which is a bundle or a safetensors file. It
+// [Load] fills variables from a [Source], which is a bundle or a file of safetensors
+// or GGUF. It
 // finds them by their own path or by candidate names from the caller, and reports which
 // variables matched, are missing or do not fit, and which tensors were not used.
 //
@@ -59,5 +60,5 @@
 // tensorflow/core/util/tensor_bundle (bundle), tensorflow/core/lib/io and
 // LevelDB's doc/table_format.md (index table), trackable_object_graph.proto
 // and tensorflow/python/checkpoint (object graph, state file), and the
-// safetensors format description by Hugging Face.
+// safetensors format description by Hugging Face, and ggml's docs/gguf.md.
 package checkpoint

@@ -38,6 +38,14 @@ func (e Entry) typeString() string { return DTypeName(e.DType) + shapeString(e.S
 // String formats the entry, for instance as name float32[2,384].
 func (e Entry) String() string { return plain(e.Name) + " " + e.typeString() }
 
+// memory is what a tensor takes when it is read: numbers of less than 4 bytes become float32.
+func (e Entry) memory() int64 {
+	if n, ok := elements(e.Shape); ok && isFloat(e.DType) {
+		return max(e.Size, 4*n)
+	}
+	return e.Size
+}
+
 func shapeString(shape []int64) string {
 	return strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
 }

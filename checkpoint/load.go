@@ -14,11 +14,12 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/gguf"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
-// Source is a set of named tensors to load weights from. [Bundle] and
-// [Safetensors] are sources.
+// Source is a set of named tensors to load weights from. [Bundle], [Safetensors] and [GGUF] are
+// sources.
 type Source interface {
 	Path() string
 	Entries() []Entry
@@ -27,7 +28,7 @@ type Source interface {
 	Read(ctx context.Context, names ...string) (map[string]*tf.Tensor, error)
 }
 
-// OpenSource opens initial weights: a safetensors file, a checkpoint by its prefix or
+// OpenSource opens initial weights: a file of safetensors or GGUF, a checkpoint by its prefix or
 // index file, or a folder that contains one of these (the newest checkpoint,
 // variables/variables of a SavedModel, model.safetensors). If err is nil, close is not.
 func OpenSource(path string, opts ...Option) (src Source, close func() error, err error) {
@@ -52,8 +53,15 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 	if IsTable(path) {
 		return nil, nil, v1Error(path)
 	}
+	if isGGUF(path) {
+		g, err := OpenGGUF(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return g, g.Close, nil
+	}
 	if kind, advice := foreignKind(path); kind != "" {
-		return nil, nil, fmt.Errorf("open weights: %s is %s; expected a checkpoint or safetensors; %s", path, kind, advice)
+		return nil, nil, fmt.Errorf("open weights: %s is %s; expected a checkpoint, safetensors or GGUF; %s", path, kind, advice)
 	}
 	s, err := OpenSafetensors(path)
 	if err != nil {
@@ -134,6 +142,18 @@ func IsTable(path string) bool {
 	var magic [8]byte
 	_, err = f.ReadAt(magic[:], info.Size()-int64(len(magic)))
 	return err == nil && binary.LittleEndian.Uint64(magic[:]) == tableMagic
+}
+
+// isGGUF reports whether a file begins as one of GGUF.
+func isGGUF(path string) bool {
+	f, err := vfs.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var head [len(gguf.Magic)]byte
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && string(head[:]) == gguf.Magic
 }
 
 // foreignKind recognises unsupported files that users may try to load, and says what to do with them.
@@ -322,8 +342,11 @@ func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[s
 // Compare returns the report of Load without reading any tensor.
 func Compare(src Source, want []Wanted) *LoadReport {
 	report := &LoadReport{Path: src.Path()}
-	if s, ok := src.(*Safetensors); ok {
+	switch s := src.(type) {
+	case *Safetensors:
 		report.Unverified = !s.Summed()
+	case *GGUF:
+		report.Unverified = true
 	}
 	entries := make(map[string]Entry, len(src.Entries()))
 	for _, e := range src.Entries() {
@@ -389,8 +412,8 @@ func readMatches(ctx context.Context, src Source, matched []Match, want map[stri
 	for start := 0; start < len(matched); {
 		var names []string
 		end, bytes := start, int64(0)
-		for end < len(matched) && (end == start || bytes+matched[end].Source.Size <= readBatch) {
-			bytes += matched[end].Source.Size
+		for end < len(matched) && (end == start || bytes+matched[end].Source.memory() <= readBatch) {
+			bytes += matched[end].Source.memory()
 			if n := matched[end].Source.Name; !slices.Contains(names, n) {
 				names = append(names, n)
 			}

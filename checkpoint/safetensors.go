@@ -16,6 +16,7 @@ import (
 
 	tf "github.com/wamuir/graft/tensorflow"
 
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -333,7 +334,7 @@ func scalarReader(t tf.DataType) (value func([]byte) float32, width int64) {
 	case tf.Double:
 		return func(b []byte) float32 { return float32(math.Float64frombits(le.Uint64(b))) }, 8
 	case tf.Half:
-		return func(b []byte) float32 { return halfToFloat(le.Uint16(b)) }, 2
+		return func(b []byte) float32 { return dtype.FromHalf(le.Uint16(b)) }, 2
 	case tf.Bfloat16:
 		return func(b []byte) float32 { return math.Float32frombits(uint32(le.Uint16(b)) << 16) }, 2
 	case tf.Int64:
@@ -358,20 +359,6 @@ func scalarReader(t tf.DataType) (value func([]byte) float32, width int64) {
 	return nil, 0
 }
 
-// halfToFloat widens an IEEE 754 half-precision number.
-func halfToFloat(h uint16) float32 {
-	sign := uint32(h&0x8000) << 16
-	exponent, fraction := uint32(h>>10&0x1f), uint32(h&0x3ff)
-	switch exponent {
-	case 0:
-		// Zero or subnormal: fraction times 2^-24, which is exact in float32.
-		return math.Float32frombits(sign | math.Float32bits(float32(fraction)/(1<<24)))
-	case 0x1f:
-		return math.Float32frombits(sign | 0x7f800000 | fraction<<13)
-	}
-	return math.Float32frombits(sign | (exponent+127-15)<<23 | fraction<<13)
-}
-
 // widener reads 16-bit floating-point numbers and returns the bytes of float32 numbers.
 type widener struct {
 	in   *bufio.Reader
@@ -394,7 +381,7 @@ func (w *widener) Read(p []byte) (int, error) {
 		h := binary.LittleEndian.Uint16(b[:])
 		bits := uint32(h) << 16
 		if w.half {
-			bits = math.Float32bits(halfToFloat(h))
+			bits = math.Float32bits(dtype.FromHalf(h))
 		}
 		binary.LittleEndian.PutUint32(p[n:], bits)
 	}

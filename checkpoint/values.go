@@ -11,6 +11,7 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/internal/base/crc32c"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
@@ -22,7 +23,7 @@ type Values struct {
 	path    string
 	entry   Entry
 	closing func() error
-	section *io.SectionReader
+	section io.Reader
 	decode  func([]byte) float64
 	width   int64
 	left    int64
@@ -62,6 +63,15 @@ func OpenValues(ctx context.Context, src Source, e Entry) (*Values, error) {
 		v.path, v.closing = s.path, func() error { return nil }
 		v.section = io.NewSectionReader(s.file, e.Offset, e.Size)
 		v.damage = func(err error) error { return fmt.Errorf("%s: tensor %q: %w", s.path, e.Name, err) }
+	case *GGUF:
+		in, err := s.numbers(s.byName[e.Name])
+		if err != nil {
+			return nil, fmt.Errorf("%s: tensor %q: %w", s.path, e.Name, err)
+		}
+		v.path, v.section, v.closing = s.path, in, func() error { return nil }
+		v.damage = func(err error) error { return fmt.Errorf("%s: tensor %q: %w", s.path, e.Name, err) }
+		n, _ := elements(e.Shape)
+		e.Size = 4 * n // of the float32 that it is read as
 	default:
 		return nil, fmt.Errorf("%s: a %T cannot be read number by number", src.Path(), src)
 	}
@@ -108,7 +118,7 @@ func numberReader(t tf.DataType, order binary.ByteOrder) (decode func([]byte) fl
 	case tf.Double:
 		return func(b []byte) float64 { return math.Float64frombits(order.Uint64(b)) }, 8
 	case tf.Half:
-		return func(b []byte) float64 { return float64(halfToFloat(order.Uint16(b))) }, 2
+		return func(b []byte) float64 { return float64(dtype.FromHalf(order.Uint16(b))) }, 2
 	case tf.Bfloat16:
 		return func(b []byte) float64 { return float64(math.Float32frombits(uint32(order.Uint16(b)) << 16)) }, 2
 	case tf.Int64:

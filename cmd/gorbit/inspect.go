@@ -48,10 +48,10 @@ graph is run.
 A training export is checked against the contract; its functions, variables, number of
 parameters, floating-point operations per token, hyperparameters and operations are
 listed, with those that reach files, processes or Python. Any other SavedModel: its
-signatures, variables and operations. A checkpoint of TensorFlow or a safetensors file:
-names, types, shapes and sizes, with checksums verified. A run folder: its checkpoints,
-the best one, and its params. A dataset's folder or a TFRecord file: its features with
-their kinds and lengths, and the first examples.
+signatures, variables and operations. A checkpoint of TensorFlow, or a file of
+safetensors or GGUF: names, types, shapes and sizes, with checksums verified where there
+are any. A run folder: its checkpoints, the best one, and its params. A dataset's folder
+or a TFRecord file: its features with their kinds and lengths, and the first examples.
 
 --diff compares the weights of two of them, in any mix; names are mapped as for
 gorbit train --init. --batch shows the batch of a step of a run as the model sees it.`,
@@ -166,7 +166,7 @@ func (l *looked) show(ctx context.Context, out io.Writer, path string) error {
 			run.Path = path
 		}
 		report = run
-	case inspect.Checkpoint, inspect.Safetensors:
+	case inspect.Checkpoint, inspect.Safetensors, inspect.GGUF:
 		report, err = inspect.DescribeWeights(ctx, found, l.verify)
 	default:
 		sets, damage := inspect.DescribeRecords(ctx, found, l.examples)
@@ -261,7 +261,7 @@ func sideOf(ctx context.Context, path string) (inspect.Side, error) {
 	}
 	s := inspect.Side{Path: found.Path}
 	switch found.Kind {
-	case inspect.Checkpoint, inspect.Safetensors:
+	case inspect.Checkpoint, inspect.Safetensors, inspect.GGUF:
 		return s, nil
 	case inspect.Run, inspect.Export:
 		if s.Wanted, err = train.WantedOf(found.Path); err != nil {
@@ -269,7 +269,7 @@ func sideOf(ctx context.Context, path string) (inspect.Side, error) {
 		}
 	case inspect.Served, inspect.SavedModel:
 	default:
-		return s, usagef("%s is a %s, which has no weights; expected a checkpoint, safetensors, a run, an export or a served model", path, found.Kind)
+		return s, usagef("%s is a %s, which has no weights; expected a checkpoint, safetensors, GGUF, a run, an export or a served model", path, found.Kind)
 	}
 	s.Path = filepath.Join(found.Path, "variables", "variables")
 	if found.Kind == inspect.Run {

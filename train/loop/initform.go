@@ -44,10 +44,48 @@ func CheckForm(source checkpoint.Source, report *checkpoint.LoadReport, c *graph
 			return fault.Usagef("%s: tensor %s is %v; expected %v for %s, without which the other weights are of little use; export the graph with --config and the config.json of these weights, or keep the export's values with --set init_partial=true", source.Path(), m.Source.Name, m.Source.Shape, m.Want.Shape, m.Want.Name)
 		}
 	}
-	if _, ok := source.(*checkpoint.Safetensors); !ok {
-		return checkOwnForm(filepath.Dir(filepath.Dir(source.Path())), w)
+	switch s := source.(type) {
+	case *checkpoint.Safetensors:
+		return checkReleaseConfig(filepath.Join(filepath.Dir(s.Path()), ReleaseConfig), w)
+	case *checkpoint.GGUF:
+		return checkGGUF(s, report, c, partial)
 	}
-	return checkReleaseConfig(filepath.Join(filepath.Dir(source.Path()), ReleaseConfig), w)
+	return checkOwnForm(filepath.Dir(filepath.Dir(source.Path())), w)
+}
+
+// checkGGUF compares what a file of GGUF says of its model with the graph's model. It says all of it, so
+// sizes must agree, too, and every tensor has a place; partial accepts other ones.
+func checkGGUF(source *checkpoint.GGUF, report *checkpoint.LoadReport, c *graphs.Contract, partial bool) error {
+	there, err := source.Config()
+	if err != nil {
+		return err
+	}
+	w := c.Model.Weights
+	if there["model_type"] == "llama" && w.ModelType == "mistral" {
+		there["model_type"] = w.ModelType // GGUF has one name for both
+	}
+	if err := sameForm(there, w); err != nil {
+		return fault.Usagef("%s: %w; export the graph with --config and the config.json of these weights", source.Path(), err)
+	}
+	if form := c.Model.HuggingFace; form != nil && !partial {
+		sizes := &graphs.Weights{ModelType: w.ModelType, Config: make(map[string]any)}
+		for name, value := range form.Config {
+			number, ok := there[name].(float64)
+			mine, isNumber := value.(float64)
+			if ok && isNumber && !(strings.Contains(name, "position") && number > mine) { // more positions do no harm
+				sizes.Config[name] = value
+			}
+		}
+		if err := sameForm(there, sizes); err != nil {
+			return fault.Usagef("%s: %w; export the graph with --config and the config.json of these weights", source.Path(), err)
+		}
+	}
+	for _, e := range report.Unused {
+		if !source.Repeats(e) && !partial {
+			return fault.Usagef("%s: tensor %s has no place in the graph's model, which would compute something else; export the graph with --config and the config.json of these weights", source.Path(), e)
+		}
+	}
+	return nil
 }
 
 // checkReleaseConfig compares the config.json of weights, if there is one, with the graph's model.

@@ -24,7 +24,7 @@ import (
 
 // Init describes the initial values of a model's variables.
 type Init struct {
-	// From is a checkpoint's prefix, a run folder, or a safetensors file, each also in a bucket; "" keeps the values of
+	// From is a checkpoint's prefix, a run folder, or a file of safetensors or GGUF, each also in a bucket; "" keeps the values of
 	// the export, as do variables that From lacks.
 	From string
 	// Seed draws the variables that From does not fill and whose initializer the export tells. It is

@@ -144,8 +144,8 @@ var table = []Param{
 		Flag:    Flag{"graph", WhatToTrain, "FOLDER", "folder of the export"},
 		Meaning: "folder of an export"},
 	{Name: "init", Change: FromStart,
-		Flag: Flag{"init", WhatToTrain, "PATH", "initial weights: safetensors file, checkpoint or run folder"},
-		Meaning: "initial weights: a safetensors file, a checkpoint's prefix or folder, or a run folder; \"\" keeps the " +
+		Flag: Flag{"init", WhatToTrain, "PATH", "initial weights: file of safetensors or GGUF, checkpoint or run folder"},
+		Meaning: "initial weights: a file of safetensors or GGUF, a checkpoint's prefix or folder, or a run folder; \"\" keeps the " +
 			"export's values, as do variables that it lacks"},
 	{Name: "strict", Change: FromStart,
 		Flag:    Flag{"strict", WhatToTrain, "", "fail if --init lacks a variable or has it in another shape"},

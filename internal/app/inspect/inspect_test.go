@@ -108,11 +108,13 @@ func TestRecognise(t *testing.T) {
 	write(t, in("export/assets/gorbit.json"), "{}")
 	write(t, in("mixed/saved_model.pb"), "x")
 	write(t, in("mixed/manifest.json"), "{}")
+	small := filepath.Join("..", "..", "..", "checkpoint", "testdata", "gguf", "llama.gguf")
 	for _, tt := range []struct {
 		path string
 		want Found
 	}{
 		{weights, Found{Kind: Safetensors, Path: weights}},
+		{small, Found{Kind: GGUF, Path: small}},
 		{in("two"), Found{Kind: Checkpoint, Path: in("two/ckpt-2"), Note: "2 checkpoints are there, and this is the newest; the others are ckpt-1"}},
 		{in("two/ckpt-1"), Found{Kind: Checkpoint, Path: in("two/ckpt-1")}},
 		{in("two/ckpt-1.index"), Found{Kind: Checkpoint, Path: in("two/ckpt-1")}},
@@ -378,5 +380,22 @@ func TestDamagedShards(t *testing.T) {
 	}
 	if n := whole.Sets[0].Records; len(r.Sets) != 1 || r.Sets[0].Records != 2*n-1 || len(r.Sets[0].Damaged) != 2 || len(r.Sets[0].Examples) != 1 {
 		t.Errorf("of shards with %d records: %+v", n, r.Sets)
+	}
+}
+
+func TestDescribeGGUF(t *testing.T) {
+	path := filepath.Join("..", "..", "..", "checkpoint", "testdata", "gguf", "llama.gguf")
+	w, err := DescribeWeights(t.Context(), Found{Kind: GGUF, Path: path}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Metadata["llama.rope.freq_base"] != "50000" || len(w.Tensors) != 26 || w.Checksums != noneKnown {
+		t.Errorf("%d tensors, metadata %v, checksums %s", len(w.Tensors), w.Metadata, w.Checksums)
+	}
+	if got, want := w.Tensors[0], (Tensor{Name: "blk.0.attn_k.bias", DType: "F32", Shape: []int64{16}, Bytes: 64}); !reflect.DeepEqual(got, want) {
+		t.Errorf("the first is %+v; expected %+v", got, want)
+	}
+	if got, want := w.Tensors[1], (Tensor{Name: "blk.0.attn_k.weight", DType: "Q4_1", Shape: []int64{16, 32}, Bytes: 320}); !reflect.DeepEqual(got, want) {
+		t.Errorf("the second is %+v; expected %+v", got, want)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/gguf"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -33,6 +34,7 @@ const (
 	Run         Kind = "run folder"
 	Checkpoint  Kind = "checkpoint"
 	Safetensors Kind = "safetensors"
+	GGUF        Kind = "GGUF"
 	Dataset     Kind = "dataset"
 	Records     Kind = "records"
 )
@@ -47,7 +49,7 @@ type Found struct {
 }
 
 // expected lists what can be inspected.
-const expected = "an export, a served model or another SavedModel, a run folder, a checkpoint, safetensors, or TFRecords"
+const expected = "an export, a served model or another SavedModel, a run folder, a checkpoint, safetensors, GGUF, or TFRecords"
 
 // Recognise returns what a path is. The error for anything else is of class fault.Usage and says what
 // it is and what to do.
@@ -218,6 +220,9 @@ func file(path string, size int64) (Found, error) {
 	if n > 8 && binary.LittleEndian.Uint64(head) <= uint64(size) && head[8] == '{' {
 		return Found{Kind: Safetensors, Path: path}, nil
 	}
+	if strings.HasPrefix(string(head), gguf.Magic) {
+		return Found{Kind: GGUF, Path: path}, nil
+	}
 	if strings.HasSuffix(path, ".safetensors") {
 		return Found{}, fault.Damagedf("%s is not a safetensors file, although its name says so: it does not begin with the length of a header and the header", path)
 	}
@@ -277,8 +282,6 @@ func foreign(head []byte, path string, size int64) (what, remedy string) {
 		return "a Parquet file", "write it as CSV or JSON lines and use gorbit convert"
 	case begins("ustar") || len(head) > 262 && string(head[257:262]) == "ustar":
 		return "a tar archive", "unpack it"
-	case begins("GGUF"):
-		return "a GGUF file", asSafetensors
 	}
 	return "", ""
 }

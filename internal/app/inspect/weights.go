@@ -15,7 +15,7 @@ import (
 // verifyUpTo is the size in bytes up to which checksums are verified without being asked for.
 const verifyUpTo = 512 << 20
 
-// Weights describes a checkpoint or safetensors.
+// Weights describes a checkpoint, safetensors or GGUF.
 type Weights struct {
 	Kind Kind   `json:"kind"`
 	Path string `json:"path"`
@@ -27,7 +27,7 @@ type Weights struct {
 	Bytes   int64 `json:"bytes"`
 	// Checksums says whether they were verified.
 	Checksums string `json:"checksums"`
-	// Metadata is that of a safetensors file.
+	// Metadata is that of a file of safetensors or GGUF.
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
@@ -48,7 +48,7 @@ const (
 	noneKnown = "none in this file; the header was checked"
 )
 
-// DescribeWeights lists a checkpoint or a safetensors file. Checksums are verified if verify is set,
+// DescribeWeights lists a checkpoint or a file of safetensors or GGUF. Checksums are verified if verify is set,
 // or if that is fast.
 func DescribeWeights(ctx context.Context, found Found, verify bool) (*Weights, error) {
 	src, closing, err := checkpoint.OpenSource(found.Path)
@@ -60,8 +60,13 @@ func DescribeWeights(ctx context.Context, found Found, verify bool) (*Weights, e
 	names := namesOf(src)
 	for _, e := range src.Entries() {
 		t := Tensor{Name: names[e.Name], DType: checkpoint.DTypeName(e.DType), Shape: append([]int64{}, e.Shape...), Bytes: e.Size, Slices: e.Slices}
-		if s, ok := src.(*checkpoint.Safetensors); ok && e.DType == 0 {
-			t.DType = strings.ToLower(s.FormatType(e.Name))
+		switch s := src.(type) {
+		case *checkpoint.Safetensors:
+			if e.DType == 0 {
+				t.DType = strings.ToLower(s.FormatType(e.Name))
+			}
+		case *checkpoint.GGUF:
+			t.DType = s.FormatType(e.Name)
 		}
 		w.Tensors = append(w.Tensors, t)
 		w.Bytes += e.Size
@@ -85,6 +90,8 @@ func DescribeWeights(ctx context.Context, found Found, verify bool) (*Weights, e
 				w.Checksums = verified
 			}
 		}
+	case *checkpoint.GGUF:
+		w.Metadata = s.Metadata()
 	case *checkpoint.Bundle:
 		if w.Checksums = unread; verify || w.Bytes <= verifyUpTo {
 			if err := s.Verify(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
@@ -262,7 +263,7 @@ func (a *npyReader) float(out, b []byte) ([]byte, error) {
 	x, bits := 0.0, 64
 	switch a.size {
 	case 2:
-		x, bits = half(a.order.Uint16(b)), 32
+		x, bits = float64(dtype.FromHalf(a.order.Uint16(b))), 32
 	case 4:
 		x, bits = float64(math.Float32frombits(a.order.Uint32(b))), 32
 	default:
@@ -272,21 +273,6 @@ func (a *npyReader) float(out, b []byte) ([]byte, error) {
 		return strconv.AppendQuote(out, strconv.FormatFloat(x, 'g', -1, 64)), nil // which readers of numbers refuse
 	}
 	return strconv.AppendFloat(out, x, 'g', -1, bits), nil
-}
-
-// half returns the value of a float16.
-func half(h uint16) float64 {
-	sign, exponent, fraction := 1-2*float64(h>>15), int(h>>10&31), float64(h&1023)
-	switch exponent {
-	case 0:
-		return sign * math.Ldexp(fraction, -24)
-	case 31:
-		if fraction != 0 {
-			return math.NaN()
-		}
-		return sign * math.Inf(1)
-	}
-	return sign * math.Ldexp(1024+fraction, exponent-25)
 }
 
 func (a *npyReader) unsigned(b []byte) uint64 {

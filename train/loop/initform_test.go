@@ -1,0 +1,69 @@
+package loop_test
+
+import (
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/checkpoint"
+	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/train/loop"
+)
+
+// A file of GGUF is taken if all that it says of its model is as in the graph.
+func TestCheckFormOfGGUF(t *testing.T) {
+	source, err := checkpoint.OpenGGUF(filepath.Join("..", "..", "checkpoint", "testdata", "gguf", "llama.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	released := map[string]any{
+		"num_attention_heads": 4.0, "num_key_value_heads": 2.0, "hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 50000.0,
+		"tie_word_embeddings": true, "rope_scaling": nil, "hidden_size": 32.0, "num_hidden_layers": 2.0, "intermediate_size": 64.0,
+		"vocab_size": 48.0, "max_position_embeddings": 32.0,
+	}
+	bias := checkpoint.Entry{Name: "blk.0.attn_q.bias", DType: 1, Shape: []int64{32}}
+	for _, tt := range []struct {
+		name, kind, field string
+		value             any
+		unused            []checkpoint.Entry
+		partial           bool
+		want              string
+	}{
+		{name: "as it is", kind: "llama"},
+		{name: "one name for two", kind: "mistral"},
+		{name: "fewer positions than the file's", kind: "llama", field: "max_position_embeddings", value: 16.0},
+		{name: "more positions", kind: "llama", field: "max_position_embeddings", value: 64.0, want: "max_position_embeddings is 32; expected 64"},
+		{name: "model", kind: "qwen2", want: `model_type is "llama"; expected "qwen2"`},
+		{name: "heads", kind: "llama", field: "num_attention_heads", value: 8.0, want: "num_attention_heads is 4; expected 8"},
+		{name: "base of the positions", kind: "llama", field: "rope_theta", value: 10000.0, want: "rope_theta is 50000; expected 10000"},
+		{name: "epsilon", kind: "llama", field: "rms_norm_eps", value: 1e-5, want: "rms_norm_eps is 0.000001; expected 0.00001"},
+		{name: "layers", kind: "llama", field: "num_hidden_layers", value: 1.0, want: "num_hidden_layers is 2; expected 1"},
+		{name: "layers, in part", kind: "llama", field: "num_hidden_layers", value: 1.0, partial: true},
+		{name: "tied", kind: "llama", field: "tie_word_embeddings", value: false, want: "tie_word_embeddings is true; expected false"},
+		{name: "no place", kind: "llama", unused: []checkpoint.Entry{bias}, want: "tensor blk.0.attn_q.bias float32[32] has no place"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			config := maps.Clone(released)
+			if tt.field != "" {
+				config[tt.field] = tt.value
+			}
+			needed := maps.Clone(config)
+			for _, size := range []string{"hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "max_position_embeddings"} {
+				delete(needed, size)
+			}
+			contract := &graphs.Contract{Model: graphs.Model{
+				Weights: &graphs.Weights{ModelType: tt.kind, Prefix: "model.", Config: needed}, HuggingFace: &graphs.HuggingFace{Config: config},
+			}}
+			err := loop.CheckForm(source, &checkpoint.LoadReport{Unused: tt.unused}, contract, tt.partial)
+			if tt.want == "" && err != nil {
+				t.Fatal(err)
+			}
+			if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || fault.Of(err) != fault.Usage) {
+				t.Fatalf("error %v; expected %q", err, tt.want)
+			}
+		})
+	}
+}
