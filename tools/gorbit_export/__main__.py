@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 # TensorFlow is imported only after the arguments have been checked: the import
 # takes seconds, and TensorFlow may not be installed.
-from gorbit_export import causal_config, release
+from gorbit_export import causal_config, release, seq2seq_config
 from gorbit_export import config as configs
 from gorbit_export.errors import UsageError
 from gorbit_export.models import command
@@ -108,8 +108,37 @@ def _parser() -> argparse.ArgumentParser:
         f"{presets}, or a config.json file of Hugging Face whose model_type is one of {types}",
         "default: attention's queries and values, query_key_value in GPT-2",
     )
+    _add_seq2seq(models)
     command.add(models)
     return parser
+
+
+def _add_seq2seq(models: Any) -> None:
+    parser = models.add_parser(
+        "seq2seq",
+        help="an encoder-decoder model, such as T5, BART or Marian",
+        description="An encoder-decoder model, such as T5, BART or Marian, that makes a text of a "
+        "text: translations, summaries.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    _add_tokenizer(parser)
+    parser.set_defaults(run=_export)
+    types = ", ".join(seq2seq_config.FAMILIES)
+    _add_model(
+        parser,
+        f"a config.json file of Hugging Face whose model_type is one of {types}",
+        "default: queries and values of all attention: query, value, source_query, source_value",
+    )
+    for option, side, field in (
+        ("--max-length", "source", "n_positions"),
+        ("--max-target-length", "target", "n_positions"),
+    ):
+        parser.add_argument(
+            option,
+            type=int,
+            help=f"most tokens of a {side} in T5, which has no limit of its own (default: the "
+            f"configuration's {field}, or 512)",
+        )
 
 
 def _add_tokenizer(parser: argparse.ArgumentParser) -> None:
@@ -197,7 +226,7 @@ def _export(args: argparse.Namespace) -> None:
     import pathlib
 
     with _usage():
-        config = (causal_config if args.model == "causal" else configs).load(args.config)
+        config = _config(args)
         if args.vocab_size is not None:
             config = dataclasses.replace(config, vocab_size=args.vocab_size)
         _check_memory(config)
@@ -210,7 +239,7 @@ def _export(args: argparse.Namespace) -> None:
     try:
         with _usage():
             export.refuse_existing(out, args.overwrite)
-            task = (_causal if args.model == "causal" else _task)(args, config)
+            task = {"causal": _causal, "seq2seq": _seq2seq}.get(args.model, _task)(args, config)
         optimizer = optimizers.OPTIMIZERS[args.optimizer]()
         module = export.write(task, optimizer, out, args.overwrite, args.xla)
     except tf.errors.OpError as err:  # a full disk, or not enough memory
@@ -219,6 +248,13 @@ def _export(args: argparse.Namespace) -> None:
         f"{args.model}: {export.parameters(module):,} parameters "
         f"in {len(module.variables_by_path)} variables"
     )
+
+
+def _config(args: argparse.Namespace) -> Any:
+    """Reads --config of the kind of model."""
+    if args.model == "seq2seq":
+        return seq2seq_config.load(args.config, args.max_length, args.max_target_length)
+    return (causal_config if args.model == "causal" else configs).load(args.config)
 
 
 def _lora(args: argparse.Namespace, config: configs.BertConfig) -> Any:
@@ -236,12 +272,29 @@ def _causal(args: argparse.Namespace, config: causal_config.CausalConfig) -> Tas
     from gorbit_export import causal
 
     _dataset(args, config.vocab_size)
-    lora = None
-    if args.lora_rank is not None:
-        targets = tuple(args.lora_targets.split(",")) if args.lora_targets else ()
-        lora = causal.Lora(args.lora_rank, args.lora_alpha, targets)
+    lora = _generator_lora(args)
     build = causal.Build(config, args.seed, args.recompute, args.precision, lora)
     return causal.LanguageModel(build)
+
+
+def _seq2seq(args: argparse.Namespace, config: seq2seq_config.Seq2SeqConfig) -> Task:
+    """Returns the encoder-decoder model that the arguments describe."""
+    from gorbit_export import seq2seq, seq2seq_task
+
+    _dataset(args, config.vocab_size)
+    lora = _generator_lora(args)
+    build = seq2seq.Build(config, args.seed, args.recompute, args.precision, lora)
+    return seq2seq_task.Seq2Seq(build)
+
+
+def _generator_lora(args: argparse.Namespace) -> Any:
+    """Returns the causal.Lora that the arguments ask for, or None."""
+    from gorbit_export import causal
+
+    if args.lora_rank is None:
+        return None
+    targets = tuple(args.lora_targets.split(",")) if args.lora_targets else ()
+    return causal.Lora(args.lora_rank, args.lora_alpha, targets)
 
 
 def _dataset(
@@ -317,7 +370,7 @@ def _usage() -> Iterator[None]:
         raise UsageError(_sentence(err)) from err
 
 
-def _check_memory(config: configs.BertConfig | causal_config.CausalConfig) -> None:
+def _check_memory(config: Any) -> None:
     """Raises MemoryError if the model does not fit this machine, for instance after a typo."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import tensorflow as tf
@@ -33,6 +33,22 @@ class Lora:
     rank: int
     alpha: float = 16.0
     targets: tuple[str, ...] = ()
+
+
+def check_lora(lora: Lora, targets: tuple[str, ...], known: Collection[str], limit: int) -> None:
+    """Raises ValueError if adapters of these targets are none of the maps `known`.
+
+    `limit` is the width of the narrowest map.
+    """
+    for target in targets:
+        if target not in known:
+            raise ValueError(f"LoRA target is {target!r}; expected some of {', '.join(known)}")
+    # Checks the rest.
+    bert.Lora(lora.rank, lora.alpha)
+    if len(set(targets)) < len(targets):
+        raise ValueError(f"LoRA targets are {targets}; expected each once")
+    if lora.rank > limit:
+        raise ValueError(f"LoRA rank is {lora.rank}; expected 1 to {limit}, the model's width")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +141,7 @@ class Layer(tf.Module):
         """Makes the variables of layer `index`."""
         super().__init__()
         self._config = config
+        self.shape = Heads(config.num_attention_heads, config.key_value_heads, config.head_size)
         h, i, std = config.hidden_size, config.intermediate_size, config.initializer_range
         q, kv = config.query_width, config.cache_width
         biased = config.biased_attention
@@ -206,13 +223,31 @@ class Layer(tf.Module):
         return x + drop(2, ops.cast(self.feed_forward.apply(y, weights), tf.float32))
 
 
+@dataclasses.dataclass(frozen=True)
+class Heads:
+    """The heads of attention.
+
+    Attributes:
+        number: of queries' heads.
+        shared: heads of keys and values, each that of several of queries; a divisor of number.
+        width: of a head.
+        scaled: whether scores are divided by the root of the width.
+    """
+
+    number: int
+    shared: int
+    width: int
+    scaled: bool = True
+
+
 def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     allowed: Tensor,
-    config: CausalConfig,
+    heads: Heads,
     drop: Callable[[Tensor], Tensor] = lambda weights: weights,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Computes attention, each head of keys and values being that of several heads of queries.
 
@@ -221,23 +256,28 @@ def attend(
         key: [B, L, cache width].
         value: of the shape of key.
         allowed: bool [B, T, L], what each query sees; one at least.
-        config: the number of heads.
+        heads: how many there are, and their width.
         drop: dropout of the weights, [B, heads, T, L] but for the shape.
+        bias: what is added to the scores, float32 [B, heads, T, L]; None for nothing.
 
     Returns:
         [B * T, query width].
     """
-    d, kv = config.head_size, config.key_value_heads
-    groups = config.num_attention_heads // kv
+    d, kv = heads.width, heads.shared
+    groups = heads.number // kv
     shape, length = tf.shape(query), tf.shape(key)[1]
     b, t = shape[0], shape[1]
     query = tf.transpose(tf.reshape(query, [b, t, kv, groups, d]), [0, 2, 3, 1, 4])
-    query = tf.reshape(query, [b, kv, groups * t, d]) * tf.cast(1 / math.sqrt(d), query.dtype)
+    query = tf.reshape(query, [b, kv, groups * t, d])
+    if heads.scaled:
+        query *= tf.cast(1 / math.sqrt(d), query.dtype)
     key, value = (
         tf.transpose(tf.reshape(x, [b, length, kv, d]), [0, 2, 1, 3]) for x in (key, value)
     )
     scores = ops.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
     scores = tf.reshape(scores, [b, kv, groups, t, length])
+    if bias is not None:
+        scores += tf.reshape(bias, [-1, kv, groups, t, length])
     # Finite, so that a softmax over nothing is not NaN.
     scores += tf.where(allowed, 0.0, -1e9)[:, None, None, :, :]
     weights = drop(ops.cast(tf.nn.softmax(scores), query.dtype))
@@ -292,17 +332,8 @@ class CausalLM(tf.Module):
         targets = lora.targets or tuple(
             name for name in ("query_key_value", "query", "value") if name in own
         )
-        for target in targets:
-            if target not in own:
-                known = ", ".join(own)
-                raise ValueError(f"LoRA target is {target!r}; expected some of {known}")
-        # Checks the rest.
-        bert.Lora(lora.rank, lora.alpha)
-        if len(set(targets)) < len(targets):
-            raise ValueError(f"LoRA targets are {targets}; expected each once")
         limit = min(self._config.hidden_size, self._config.intermediate_size)
-        if lora.rank > limit:
-            raise ValueError(f"LoRA rank is {lora.rank}; expected 1 to {limit}, the model's width")
+        check_lora(lora, targets, own, limit)
         for module in self.submodules:
             if isinstance(module, layers.Layer):
                 module.freeze()
@@ -402,7 +433,7 @@ class CausalLM(tf.Module):
         ids, places = tf.cast(sequence_ids, tf.int64), tf.range(tf.cast(shape[1], tf.int64))
         allowed = tf.equal(ids[:, :, None], ids[:, None, :])
         allowed &= places[:, None] >= places[None, :]
-        context = attend(*by_row, allowed, self._config, lambda w: drop(0, w, attention_dropout))
+        context = attend(*by_row, allowed, layer.shape, lambda w: drop(0, w, attention_dropout))
         return layer.rest(x, context, weights, drop)
 
     def next_logits(
@@ -449,24 +480,32 @@ class CausalLM(tf.Module):
         """One layer of next_logits: x float32 [B * T, H], and two handles."""
         weights, layer, c = list(weights), self.layers[0], self._config
         query, *new = layer.heads(x, tf.reshape(position_ids, [-1]), weights)
-        places = tf.reshape(slots, [-1])
-        # Slot 0 is nobody's and stays 0, so that what is never looked at is finite.
-        real = tf.not_equal(tf.cast(places, tf.int64), 0)[:, None]
         shape, known = tf.shape(position_ids), []
         for handle, entries in zip((keys, values), new):
-            entries = tf.where(real, ops.cast(entries, tf.float32), 0.0)
-            write = tf.raw_ops.ResourceScatterUpdate(
-                resource=handle, indices=places, updates=entries
-            )
-            with tf.control_dependencies([write]):
-                read = tf.raw_ops.ResourceGather(resource=handle, indices=context, dtype=tf.float32)
-            read = tf.ensure_shape(read, [None, None, c.cache_width])
-            known.append(ops.cast(read, query.dtype))
+            with tf.control_dependencies([write_cache(handle, slots, entries)]):
+                known.append(read_cache(handle, context, c.cache_width, query.dtype))
         columns = tf.range(tf.cast(tf.shape(context)[1], tf.int64))
         allowed = columns <= tf.cast(position_ids, tf.int64)[:, :, None]
         query = tf.reshape(query, [shape[0], shape[1], c.query_width])
-        y = attend(query, *known, allowed, c)
+        y = attend(query, *known, allowed, layer.shape)
         return layer.rest(x, y, weights, lambda _, y: y)
+
+
+def write_cache(handle: Tensor, slots: Tensor, entries: Tensor) -> tf.Operation:
+    """Writes entries [B * T, width] to the slots, int32 [B, T], of a cache.
+
+    Slot 0 is nobody's and stays 0, so that what is never looked at is finite.
+    """
+    places = tf.reshape(slots, [-1])
+    real = tf.not_equal(tf.cast(places, tf.int64), 0)[:, None]
+    entries = tf.where(real, ops.cast(entries, tf.float32), 0.0)
+    return tf.raw_ops.ResourceScatterUpdate(resource=handle, indices=places, updates=entries)
+
+
+def read_cache(handle: Tensor, slots: Tensor, width: int, dtype: tf.DType) -> Tensor:
+    """Reads the slots, int32 [B, L], of a cache: [B, L, width]."""
+    read = tf.raw_ops.ResourceGather(resource=handle, indices=slots, dtype=tf.float32)
+    return ops.cast(tf.ensure_shape(read, [None, None, width]), dtype)
 
 
 class Parts:
@@ -497,7 +536,12 @@ def _each(body: Callable[..., Any], values: tuple[Tensor, ...], gives: Any) -> A
 
 
 def token_losses(
-    x: Tensor, table: tf.Variable, labels: Tensor, weights: Tensor, smoothing: Tensor | None
+    x: Tensor,
+    table: tf.Variable,
+    labels: Tensor,
+    weights: Tensor,
+    smoothing: Tensor | None,
+    bias: tf.Variable | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Computes the cross entropy of tokens, without having the logits of all of them at once.
 
@@ -510,6 +554,7 @@ def token_losses(
         labels: int32 [N] in [0, V), what the tokens are.
         weights: float32 [N]; 0 for tokens that do not count.
         smoothing: the share of a target that is spread over all tokens; None for none.
+        bias: float32 [1, V], added to the logits, and not trained; None for none.
 
     Returns:
         float32 scalars: the sum of the losses times weights, which has a gradient, and the
@@ -525,6 +570,8 @@ def token_losses(
         x: Tensor, labels: Tensor, weights: Tensor, table: Tensor = narrow
     ) -> tuple[Tensor, Tensor]:
         logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+        if bias is not None:
+            logits += bias
         if smoothing is None:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         else:
@@ -559,6 +606,18 @@ def token_losses(
         return tuple(tf.reduce_sum(values) for values in sums), gradient
 
     return apply(x, tf.convert_to_tensor(table))
+
+
+def log_probabilities(
+    x: Tensor, labels: Tensor, vocab: int, logits: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Returns those of the labels, float32 [N]; the logits, of x [N, H], are taken in parts."""
+    parts = Parts(tf.shape(labels)[0], vocab)
+
+    def part(x: Tensor, labels: Tensor) -> Tensor:
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits(x))
+
+    return parts.join(_each(part, (parts.split(x), parts.split(labels)), tf.float32))
 
 
 class LanguageModel(task.Task):
@@ -676,15 +735,7 @@ class LanguageModel(task.Task):
 
     def _explained(self, hidden: Tensor, features: dict[str, Tensor]) -> dict[str, Tensor]:
         labels, follows = next_tokens(features["input_ids"], features["sequence_ids"])
-        table = ops.cast(tf.convert_to_tensor(self.model.table()), hidden.dtype)
-        parts = Parts(tf.shape(labels)[0], self.build.config.vocab_size)
-
-        def part(x: Tensor, labels: Tensor) -> Tensor:
-            logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
-            return -tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-
-        values = _each(part, (parts.split(hidden), parts.split(labels)), tf.float32)
-        values = parts.join(values)
+        values = log_probabilities(hidden, labels, self.build.config.vocab_size, self.model.logits)
         values = tf.reshape(tf.where(follows, values, 0.0), tf.shape(features["input_ids"]))
         return {"log_probabilities": tf.pad(values[:, :-1], [[0, 0], [1, 0]])}
 

@@ -123,6 +123,8 @@ class Export(tf.Module):
             self.merge = _function("merge", self._merge, [], False)
         if generation := task.generation():
             self.generate = _function("generate", generation.generate, generation.specs(), False)
+            if source := generation.source:
+                self.encode = _function("encode", source.encode, source.specs(), False)
         if task.metrics:
             self.results = _function("results", self._results, self._results_specs(), False)
 

@@ -157,6 +157,43 @@ class Cache:
         return "cache_" + self.name.replace("/", "_")
 
 
+def _tokens(*names: str) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec([None, None], tf.int32, name) for name in names]
+
+
+def _handles(caches: tuple[Cache, ...]) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec([], tf.resource, c.argument) for c in caches]
+
+
+def _described(caches: tuple[Cache, ...]) -> list[dict[str, Any]]:
+    return [{"name": c.name, "dtype": c.dtype.name, "shape": list(c.shape)} for c in caches]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What a decoder sees of a text that was encoded before, see docs/reference/contract.md.
+
+    Attributes:
+        max_length: the most tokens of a source.
+        caches: what is kept of each of its tokens.
+        write: the function, of `input_ids`, `position_ids`, `slots` and a list of the caches'
+            handles; gives int32 [B], the number of tokens.
+    """
+
+    max_length: int
+    caches: tuple[Cache, ...]
+    write: Callable[..., Tensor]
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """The arguments of the function `encode`."""
+        return [*_tokens("input_ids", "position_ids", "slots"), *_handles(self.caches)]
+
+    def encode(self, **inputs: Tensor) -> dict[str, Tensor]:
+        """The function `encode`."""
+        caches = [inputs.pop(c.argument) for c in self.caches]
+        return {"encoded": self.write(**inputs, caches=caches)}
+
+
 @dataclasses.dataclass(frozen=True)
 class Generation:
     """How a model makes tokens one after the other, see docs/reference/contract.md.
@@ -166,36 +203,43 @@ class Generation:
         vocab_size: number of logits.
         caches: what is kept of each token.
         next_logits: the function, of `input_ids`, `position_ids`, `slots`, `context`, `last` and
-            a list of the caches' handles; gives float32 [B, V].
+            a list of the caches' handles; gives float32 [B, V]. With a source, it takes `source`
+            and a list of its caches' handles, `source_caches`, too.
+        source: what is encoded before; None for a decoder alone.
+        tokens: the numbers of special tokens, under their names in gorbit.json.
     """
 
     max_length: int
     vocab_size: int
     caches: tuple[Cache, ...]
     next_logits: Callable[..., Tensor]
+    source: Source | None = None
+    tokens: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def described(self) -> dict[str, Any]:
         """The field `generation` of gorbit.json."""
-        return {
+        values = {
             "max_length": self.max_length,
             "vocab_size": self.vocab_size,
-            "caches": [
-                {"name": c.name, "dtype": c.dtype.name, "shape": list(c.shape)} for c in self.caches
-            ],
+            "caches": _described(self.caches),
         }
+        if self.source:
+            limit, caches = self.source.max_length, _described(self.source.caches)
+            values["source"] = {"max_length": limit, "caches": caches}
+        return {**values, **self.tokens}
 
     def specs(self) -> list[tf.TensorSpec]:
         """The arguments of the function `generate`."""
-        tokens = [
-            tf.TensorSpec([None, None], tf.int32, name)
-            for name in ("input_ids", "position_ids", "slots", "context")
-        ]
-        handles = [tf.TensorSpec([], tf.resource, c.argument) for c in self.caches]
-        return [*tokens, tf.TensorSpec([None], tf.int32, "last"), *handles]
+        tokens = _tokens("input_ids", "position_ids", "slots", "context")
+        last = tf.TensorSpec([None], tf.int32, "last")
+        source = [*_tokens("source"), *_handles(self.source.caches)] if self.source else []
+        return [*tokens, last, *_handles(self.caches), *source]
 
     def generate(self, **inputs: Tensor) -> dict[str, Tensor]:
         """The function `generate`."""
         caches = [inputs.pop(c.argument) for c in self.caches]
+        if self.source:
+            inputs["source_caches"] = [inputs.pop(c.argument) for c in self.source.caches]
         return {"logits": self.next_logits(**inputs, caches=caches)}
 
 
