@@ -53,7 +53,7 @@ func OpenSource(path string, opts ...Option) (src Source, close func() error, er
 	if IsTable(path) {
 		return nil, nil, v1Error(path)
 	}
-	if isGGUF(path) {
+	if gguf.Looks(path) {
 		g, err := OpenGGUF(path)
 		if err != nil {
 			return nil, nil, err
@@ -142,18 +142,6 @@ func IsTable(path string) bool {
 	var magic [8]byte
 	_, err = f.ReadAt(magic[:], info.Size()-int64(len(magic)))
 	return err == nil && binary.LittleEndian.Uint64(magic[:]) == tableMagic
-}
-
-// isGGUF reports whether a file begins as one of GGUF.
-func isGGUF(path string) bool {
-	f, err := vfs.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var head [len(gguf.Magic)]byte
-	_, err = io.ReadFull(f, head[:])
-	return err == nil && string(head[:]) == gguf.Magic
 }
 
 // foreignKind recognises unsupported files that users may try to load, and says what to do with them.

@@ -90,7 +90,7 @@ type Config struct {
 	// Overwrite replaces an existing dataset.
 	Overwrite bool
 
-	// Vocab is the file of the vocabulary: a vocab.txt, a tokenizer.json or a .model of SentencePiece, or a
+	// Vocab is the file of the vocabulary: a vocab.txt, a tokenizer.json, a .model of SentencePiece or a GGUF, or a
 	// folder with one of them. A schema without text needs none. Tokenizer says how text is prepared for a vocab.txt.
 	Vocab     string
 	Tokenizer text.Config

@@ -5,7 +5,7 @@ import "github.com/spf13/pflag"
 // addTokenizer defines --tokenizer and its other name, --vocab. which says of what it is and what the
 // default is.
 func addTokenizer(f *pflag.FlagSet, to *string, which string) {
-	f.StringVar(to, "tokenizer", "", "tokenizer `PATH`: a tokenizer.json, a .model of SentencePiece, a vocab.txt, or a folder with one of them "+which)
+	f.StringVar(to, "tokenizer", "", "tokenizer `PATH`: a tokenizer.json, a .model of SentencePiece, a vocab.txt, a folder with one of them, or a GGUF "+which)
 	f.StringVar(to, "vocab", "", "other name of --tokenizer, `PATH` of a vocab.txt or any other tokenizer")
 }
 

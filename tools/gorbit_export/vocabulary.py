@@ -44,6 +44,11 @@ def load(path: pathlib.Path) -> Vocabulary:
         return _described(path)
     if path.suffix == ".model":
         return _pieces(path)
+    if path.suffix == ".gguf":
+        raise ValueError(
+            f"{path} is a GGUF; give --data, the folder of the data that gorbit convert makes with "
+            "this tokenizer"
+        )
     lines = path.read_text(encoding="utf-8").split("\n")
     places = {token.rstrip("\r"): i for i, token in enumerate(lines)}
     size = len(lines) - (lines[-1] == "")

@@ -379,6 +379,8 @@ def test_the_special_tokens_of_a_sentencepiece_model(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="give --data"):
         vocabulary.load(tmp_path)
+    with pytest.raises(ValueError, match="is a GGUF; give --data"):
+        vocabulary.load(tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
 // Magic is how a file begins.
@@ -63,6 +65,18 @@ func (e *Error) Error() string { return fmt.Sprintf("offset %d: %s", e.Offset, e
 
 // Is reports whether the target is the error's class, fault.Damaged.
 func (e *Error) Is(target error) bool { return target == fault.Damaged }
+
+// Looks reports whether a file begins as one of GGUF. One that cannot be read does not.
+func Looks(path string) bool {
+	f, err := vfs.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var head [len(Magic)]byte
+	_, err = io.ReadFull(f, head[:])
+	return err == nil && string(head[:]) == Magic
+}
 
 // Parse reads the header of a file of the given size.
 func Parse(r io.ReaderAt, size int64) (*File, error) {
@@ -234,6 +248,9 @@ func (p *parser) text() (string, error) {
 		return "", err
 	}
 	b, err := p.bytes(n)
+	if err == nil && !utf8.Valid(b) {
+		return "", p.fail("the text %.64q is not valid UTF-8", b)
+	}
 	return string(b), err
 }
 

@@ -143,6 +143,7 @@ func TestRefused(t *testing.T) {
 		"18446744073709551615 elements in the":          func(f *file) { f.kind, f.value = 9, append([]byte{4, 0, 0, 0}, huge...) },
 		"a list of lists":                               func(f *file) { f.kind, f.value = 9, []byte{9, 0, 0, 0} },
 		"a value of kind 13":                            func(f *file) { f.kind = 13 },
+		`the text "\xff" is not valid UTF-8`:            func(f *file) { f.key = "\xff" },
 		"a bool is 2":                                   func(f *file) { f.kind, f.value = 7, []byte{2} },
 		"general.alignment is 12":                       func(f *file) { f.key, f.value = "general.alignment", []byte{12, 0, 0, 0} },
 		"has 5 axes; expected at most 4":                func(f *file) { f.shape = []uint64{1, 1, 1, 1, 1} },

@@ -1,5 +1,6 @@
 // Package tokenizers opens the file of a tokenizer, of whatever kind: a tokenizer.json, a vocab.txt of
-// WordPiece, a .model of SentencePiece, or a folder that has one of them.
+// WordPiece, a .model of SentencePiece, the metadata of a GGUF
+// (gguf.go), or a folder that has one of the first three.
 //
 // Of a folder, what the files of Hugging Face's transformers beside it say counts, too, or is refused
 // (settings.go). With them a .model becomes the tokenizer.json that transformers makes of it (family.go).
@@ -15,6 +16,7 @@ import (
 	"unicode"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/gguf"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/text/sentencepiece"
@@ -84,6 +86,9 @@ func Open(path string, cfg text.Config) (*File, error) {
 
 // openFile reads the file of a tokenizer.
 func openFile(path string, cfg text.Config) (*File, error) {
+	if gguf.Looks(path) {
+		return openGGUF(path)
+	}
 	content, err := vfs.ReadBounded(path, MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("vocabulary: %w", err)
@@ -233,6 +238,9 @@ func SaysCase(path string) bool {
 	path, err := Find(path)
 	if err != nil || !exists(path) {
 		return false
+	}
+	if gguf.Looks(path) {
+		return true
 	}
 	content, err := vfs.ReadBounded(path, MaxBytes)
 	return err == nil && nameOf(content, path) != Vocab
