@@ -135,14 +135,17 @@ class Embedding(Layer):
         seed: int,
         foreign: str,
         tensorflow: tuple[str, ...] = (),
+        others: tuple[str, ...] = (),
     ) -> None:
         """Makes the table, float32 [rows, width], filled with random numbers.
 
-        `tensorflow` holds names of the table in TensorFlow's releases.
+        `tensorflow` holds names of the table in TensorFlow's releases, and `others` names of the
+        layer under which other releases may have it instead.
         """
         super().__init__()
         weight = f"{foreign}.weight"
-        names = Foreign((weight,), tensorflow=tensorflow)
+        paths = (weight, *(f"{name}.weight" for name in others))
+        names = Foreign(paths, tensorflow=tensorflow)
         value = initial([rows, width], stddev, seed, weight)
         self._add("table", value, names, Initializer("normal", stddev))
 

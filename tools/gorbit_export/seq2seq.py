@@ -340,7 +340,11 @@ class EncoderDecoder(tf.Module):
             raise ValueError(f"the activation is {c.hidden_act!r}; expected one of {known}")
         self._config, self._recompute = c, build.recompute
         self._compute = task.PRECISIONS[build.precision]
-        self.words = layers.Embedding(c.vocab_size, c.hidden_size, std, seed, "shared")
+        # Files have a tied table once, under any of its names.
+        names = ("encoder.embed_tokens", "decoder.embed_tokens", *(["lm_head"] * c.tied))
+        self.words = layers.Embedding(
+            c.vocab_size, c.hidden_size, std, seed, "shared", others=names
+        )
         self.encoder, self.decoder = (Side(c, side, seed) for side in _SIDES)
         self.output: layers.Bias | None = None
         if not c.tied:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from typing import Any
 
 from gorbit_export.config import is_number, read
@@ -390,6 +391,9 @@ def load(
 ) -> Seq2SeqConfig:
     """Returns the configuration in the file `name`, a config.json.
 
+    The tokens that end a text and that it must have are those of the generation_config.json next
+    to it, where later releases write them, if there is one with them.
+
     `max_length` and `max_target_length` are the most tokens of a source and of a target; None for
     what the file says.
 
@@ -401,7 +405,17 @@ def load(
     def parse(values: dict[str, Any]) -> Seq2SeqConfig:
         return _limited(_parse(values), max_length, max_target_length)
 
-    return read(name, {}, "a config.json", parse)
+    config = read(name, {}, "a config.json", parse)
+    beside = pathlib.Path(name).parent / "generation_config.json"
+    if not beside.is_file():
+        return config
+
+    def add(values: dict[str, Any]) -> Seq2SeqConfig:
+        known = ("eos_token_id", *FORCED)
+        tokens = {f: values[f] for f in known if values.get(f) is not None}
+        return dataclasses.replace(config, tokens={**config.tokens, **tokens})
+
+    return read(str(beside), {}, "a generation_config.json", add)
 
 
 def _limited(config: Seq2SeqConfig, source: int | None, target: int | None) -> Seq2SeqConfig:

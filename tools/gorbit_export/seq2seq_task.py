@@ -107,6 +107,9 @@ class Seq2Seq(task.Task):
         needed |= {f: allowed[0] for f, allowed in c.family.only.items() if len(allowed) == 1}
         if c.family.relative:
             needed["feed_forward_proj"] = released["feed_forward_proj"]
+            # With a table of their own, logits are not scaled; later releases say so here alone.
+            needed["scale_decoder_outputs"] = c.tied
+            needed |= {"tie_word_embeddings": True} if c.tied else {}
         learned = c.family.learned_positions
         return {
             "model_type": c.model_type,

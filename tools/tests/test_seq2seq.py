@@ -427,3 +427,28 @@ def test_lengths_are_options_where_there_is_no_table_of_positions():
         seq2seq.EncoderDecoder(
             seq2seq.Build(seq2seq_config.dataclasses.replace(config, hidden_act="swiglu"))
         )
+
+
+def test_forced_tokens_may_be_in_the_file_of_generation(tmp_path):
+    values = json.loads((GOLDENS / "seq2seq" / "bart.json").read_text())
+    del values["forced_bos_token_id"]
+    (tmp_path / "x.json").write_text(json.dumps(values))
+    assert "forced_bos_token_id" not in load("x", tmp_path).tokens
+    beside = tmp_path / "generation_config.json"
+    beside.write_text(json.dumps({"forced_bos_token_id": 0, "eos_token_id": [2, 3]}))
+    tokens = load("x", tmp_path).tokens
+    assert (tokens["forced_bos_token_id"], tokens["eos_token_id"]) == (0, [2, 3])
+    beside.write_text(json.dumps({"forced_bos_token_id": 20}))
+    with pytest.raises(ValueError, match=r"generation_config\.json: forced_bos_token_id is 20"):
+        load("x", tmp_path)
+
+
+def test_weights_that_are_computed_in_another_way_are_told_apart():
+    def needed(kind: str) -> dict:
+        return seq2seq_task.Seq2Seq(seq2seq.Build(load(kind))).description()["weights"]["config"]
+
+    # Later releases say that tables are tied even where they are not.
+    own = json.loads((GOLDENS / "seq2seq" / "t5-gated.json").read_text())
+    assert {k: own[k] for k in needed("t5-gated") if k in own}.items() <= needed("t5-gated").items()
+    assert needed("t5")["scale_decoder_outputs"] and not own["scale_decoder_outputs"]
+    assert needed("marian")["scale_embedding"] and not needed("bart")["scale_embedding"]
