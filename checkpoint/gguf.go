@@ -53,6 +53,7 @@ var (
 		"attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
 		"ffn_down": "mlp.down_proj",
 	}
+	qwen3Inner  = with(llamaInner, map[string]string{"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"})
 	llamaFields = map[string]string{
 		"vocab_size": "vocab_size", "context_length": "max_position_embeddings", "embedding_length": "hidden_size", "block_count": "num_hidden_layers",
 		"feed_forward_length": "intermediate_size", ggufHeads: "num_attention_heads", ggufKVHeads: "num_key_value_heads",
@@ -68,6 +69,7 @@ const ggufHeads, ggufKVHeads = "attention.head_count", "attention.head_count_kv"
 var ggufForms = map[string]*ggufForm{
 	"llama": {prefix: "model.", layers: "layers.", outer: llamaOuter, inner: llamaInner, fields: llamaFields, implied: llamaImplied, turned: true},
 	"qwen2": {prefix: "model.", layers: "layers.", outer: llamaOuter, inner: llamaInner, fields: llamaFields, implied: llamaImplied},
+	"qwen3": {prefix: "model.", layers: "layers.", outer: llamaOuter, inner: qwen3Inner, fields: llamaFields, implied: llamaImplied},
 	"gpt2": {
 		prefix: "transformer.", layers: "h.", transposed: true, copied: []string{"output.weight"},
 		outer: map[string]string{"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f"},
@@ -80,6 +82,13 @@ var ggufForms = map[string]*ggufForm{
 		},
 		implied: map[string]any{"activation_function": "gelu_new"},
 	},
+}
+
+// with returns both maps as one.
+func with(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
 }
 
 // OpenGGUF opens a file of GGUF and checks its header: each tensor must be inside the file, of a known

@@ -26,6 +26,11 @@ func TestGGUF(t *testing.T) {
 			"intermediate_size": 64.0, "num_attention_heads": 4.0, "num_key_value_heads": 2.0, "rms_norm_eps": 1e-6, "rope_theta": 5e4,
 			"head_dim": 8.0, "hidden_act": "silu", "tie_word_embeddings": true,
 		},
+		"qwen3": {
+			"model_type": "qwen3", "vocab_size": 48.0, "max_position_embeddings": 32.0, "hidden_size": 32.0, "num_hidden_layers": 2.0,
+			"intermediate_size": 64.0, "num_attention_heads": 4.0, "num_key_value_heads": 2.0, "rms_norm_eps": 1e-6, "rope_theta": 5e4,
+			"head_dim": 16.0, "hidden_act": "silu", "tie_word_embeddings": true,
+		},
 		"gpt2": {
 			"model_type": "gpt2", "vocab_size": 48.0, "n_positions": 32.0, "n_embd": 32.0, "n_layer": 2.0, "n_inner": 64.0, "n_head": 4.0,
 			"layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
@@ -125,7 +130,7 @@ func TestGGUFRefused(t *testing.T) {
 	}
 	for _, tt := range []struct{ old, now, want string }{
 		{"llama.block_count", "llama.block_crowd", "key llama.block_crowd (2) is not known here"},
-		{"\x00\x00\x00\x00llama", "\x00\x00\x00\x00lamas", `general.architecture is "lamas"; expected one of gpt2, llama, qwen2`},
+		{"\x00\x00\x00\x00llama", "\x00\x00\x00\x00lamas", `general.architecture is "lamas"; expected one of gpt2, llama, qwen2, qwen3`},
 		{"llama.attention.head_count\x04\x00\x00\x00\x04", "llama.attention.head_count\x04\x00\x00\x00\x00", "llama.attention.head_count is 0; expected a number of heads"},
 		{"llama.rope.dimension_count\x04\x00\x00\x00\x08", "llama.rope.dimension_count\x04\x00\x00\x00\x04", "the positions turn 4 numbers of each head; expected 8"},
 	} {

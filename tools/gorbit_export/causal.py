@@ -104,7 +104,7 @@ class RMSNorm(layers.Layer):
     def __init__(self, width: int, epsilon: float, foreign: str) -> None:
         """Makes a scale of ones."""
         super().__init__()
-        self._epsilon = epsilon
+        self._epsilon, self.width = epsilon, width
         self._add("scale", tf.ones([width]), layers.Foreign((f"{foreign}.weight",)))
 
     def weights(self) -> list[tf.Variable]:
@@ -134,6 +134,12 @@ def _norm(config: CausalConfig, foreign: str) -> RMSNorm | LayerNorm:
     return kind(config.hidden_size, config.norm_epsilon, foreign)
 
 
+def _normed_heads(norm: RMSNorm, x: Tensor, weights: list[Tensor]) -> Tensor:
+    """Normalizes the heads of x [N, width] by the first of `weights`, taken from the list."""
+    heads = tf.reshape(ops.cast(x, tf.float32), [-1, x.shape[1] // norm.width, norm.width])
+    return ops.cast(tf.reshape(norm.apply(heads, weights), [-1, x.shape[1]]), x.dtype)
+
+
 class Layer(tf.Module):
     """A layer: attention and a feed-forward network, each after a norm and added to its input."""
 
@@ -156,7 +162,11 @@ class Layer(tf.Module):
             self.query = make(h, q, f"{at}.q_proj", biased)
             self.key = make(h, kv, f"{at}.k_proj", biased)
             self.value = make(h, kv, f"{at}.v_proj", biased)
-            self.output = make(q, h, f"{at}.o_proj", biased and config.model_type == "llama")
+            if config.family.normed_heads:
+                width, epsilon = config.head_size, config.norm_epsilon
+                self.query_norm = RMSNorm(width, epsilon, f"{at}.q_norm")
+                self.key_norm = RMSNorm(width, epsilon, f"{at}.k_norm")
+            self.output = make(q, h, f"{at}.o_proj", biased and config.family.biased_output)
             self.feed_forward_norm = _norm(config, f"layers.{index}.post_attention_layernorm")
             self.gate = make(h, i, f"{net}.gate_proj")
             self.intermediate = make(h, i, f"{net}.up_proj")
@@ -182,8 +192,11 @@ class Layer(tf.Module):
         """The variables in the order in which they are used."""
         maps = self.maps()
         last = ("gate", "intermediate", "feed_forward")
-        parts = [self.attention_norm, *(m for name, m in maps.items() if name not in last)]
-        parts += [self.feed_forward_norm, *(m for name, m in maps.items() if name in last)]
+        first = [m for name, m in maps.items() if name not in ("output", *last)]
+        if self._config.family.normed_heads:
+            first += [self.query_norm, self.key_norm]
+        parts = [self.attention_norm, *first, self.output, self.feed_forward_norm]
+        parts += [m for name, m in maps.items() if name in last]
         return [w for part in parts for w in part.weights()]
 
     def heads(self, x: Tensor, positions: Tensor, weights: list[Tensor]) -> list[Tensor]:
@@ -193,6 +206,9 @@ class Layer(tf.Module):
         if not c.family.rotary:
             return tf.split(self.query_key_value.apply(x, weights), 3, 1)
         query, key, value = (part.apply(x, weights) for part in (self.query, self.key, self.value))
+        if c.family.normed_heads:
+            query = _normed_heads(self.query_norm, query, weights)
+            key = _normed_heads(self.key_norm, key, weights)
         turns = rotary.tables(positions, c.head_size, c.rope_theta)
         query = rotary.rotary(query, *turns, c.num_attention_heads)
         return [query, rotary.rotary(key, *turns, c.key_value_heads), value]

@@ -24,6 +24,8 @@ class Family:
         window: the sliding_window of a config.json that does not have the field.
         rotary: whether positions turn queries and keys, with RMS norms, a gate in the
             feed-forward network and no biases, as in Llama; else as in GPT-2.
+        biased_output: whether attention's last map has a bias where the others have one.
+        normed_heads: whether each head's query and key are normalized before they are turned.
     """
 
     model_type: str
@@ -34,6 +36,8 @@ class Family:
     only: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     window: int | None = None
     rotary: bool = False
+    biased_output: bool = False
+    normed_heads: bool = False
 
 
 _LLAMA = Family(
@@ -56,6 +60,7 @@ _LLAMA = Family(
         "rope_interleaved": (False,),
     },
     rotary=True,
+    biased_output=True,
 )
 
 FAMILIES = {
@@ -107,6 +112,7 @@ FAMILIES = {
             fields={**_LLAMA.fields, "biased_attention": ""},
             defaults={**_LLAMA.defaults, "max_position_embeddings": 131072},
             window=4096,
+            biased_output=False,
         ),
         # Yang et al. 2024: Llama with biases in three of attention's maps.
         dataclasses.replace(
@@ -120,6 +126,16 @@ FAMILIES = {
                 "biased_attention": True,
             },
             only={**_LLAMA.only, "use_sliding_window": (False,), "use_mrope": (False,)},
+            biased_output=False,
+        ),
+        # Yang et al. 2025: Llama with a norm of each head's query and key.
+        dataclasses.replace(
+            _LLAMA,
+            model_type="qwen3",
+            architecture="Qwen3ForCausalLM",
+            defaults={**_LLAMA.defaults, "max_position_embeddings": 32768, "head_dim": 128},
+            only={**_LLAMA.only, "use_sliding_window": (False,)},
+            normed_heads=True,
         ),
     )
 }
@@ -158,7 +174,7 @@ class CausalConfig:
         head_dim: width of a head; None for the width of the model by the number of heads.
         tied: whether the logits are products with the word vectors (tie_word_embeddings).
         biased_attention: whether maps of attention have a bias: GPT-2's four, Qwen2's three of
-            queries, keys and values, or Llama's four with its attention_bias.
+            queries, keys and values, or Llama's and Qwen3's four with their attention_bias.
         tokens: the special tokens of config.json, by field; generation stops and starts by them.
     """
 
@@ -267,8 +283,9 @@ class CausalConfig:
             return (
                 tables + self.max_position_embeddings * h + self.num_hidden_layers * layer + 2 * h
             )
-        bias = q + 2 * k + (h if self.model_type == "llama" else 0)
+        bias = q + 2 * k + (h if self.family.biased_output else 0)
         layer = 2 * h * q + 2 * h * k + 3 * h * i + 2 * h + (bias if self.biased_attention else 0)
+        layer += 2 * self.head_size if self.family.normed_heads else 0
         return tables + self.num_hidden_layers * layer + h
 
     def description(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ CONFIGS = {
     "gpt2": GPT2,
     "llama": LLAMA,
     "qwen2": {**LLAMA, "model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 12},
 }
 VOCAB = 50
 
@@ -236,7 +237,7 @@ def test_the_contract_says_how_to_generate(config, tmp_path):
     export.write(task, optimizers.AdamW(), tmp_path / "lm")
     contract = json.loads((tmp_path / "lm" / "assets" / "gorbit.json").read_text())
     width = config.num_key_value_heads or config.num_attention_heads
-    entry = {"dtype": "float32", "shape": [width * 8]}
+    entry = {"dtype": "float32", "shape": [width * config.head_size]}
     names = [f"layer_{i}/{part}" for i in range(2) for part in ("key", "value")]
     assert contract["generation"] == {
         "max_length": 32,

@@ -1,4 +1,7 @@
-"""GPT-2, Llama, Mistral and Qwen2: the numbers of transformers with weights that it wrote."""
+"""GPT-2, Llama, Mistral and Qwen2: the numbers of transformers with weights that it wrote.
+
+Qwen3: those of llama.cpp.
+"""
 
 import json
 import os
@@ -14,6 +17,7 @@ from test_causal import batch, gradients, logits_of
 from gorbit_export import causal, causal_config
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
+GGUF = pathlib.Path(__file__).parents[2] / "checkpoint" / "testdata" / "gguf"
 KINDS = ("gpt2", "llama", "llama-tied", "mistral", "qwen2")
 
 
@@ -75,3 +79,19 @@ def test_the_form_for_transformers_is_that_of_its_own_files(kind):
     ours = {k: v for k, v in form["config"].items() if k in values and k != "n_inner"}
     assert ours == {k: values[k] for k in ours}
     assert causal_config._parse(form["config"]) == config
+
+
+def test_logits_of_qwen3_are_those_of_llama_cpp(tmp_path):
+    path = tmp_path / "config.json"
+    fields = {"model_type": "qwen3", "hidden_size": 32, "num_hidden_layers": 2, "head_dim": 16}
+    fields |= {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64}
+    fields |= {"vocab_size": 48, "max_position_embeddings": 32, "rope_theta": 50000.0}
+    path.write_text(json.dumps({**fields, "rms_norm_eps": 1e-6, "tie_word_embeddings": True}))
+    task = causal.LanguageModel(causal.Build(causal_config.load(str(path))))
+    weights, names = safetensors(GGUF / "qwen3.safetensors"), by_name(task)
+    assert set(weights) == set(names)
+    for name, (variable, transpose) in names.items():
+        variable.assign(weights[name].T if transpose else weights[name])
+    case = json.loads((GGUF / "qwen3.json").read_text())
+    logits = logits_of(task, case["input_ids"])
+    np.testing.assert_allclose(logits, case["logits"], rtol=1e-4, atol=1e-4)

@@ -1,13 +1,16 @@
 """Writes small models as llama.cpp keeps them, and as Hugging Face does.
 
-Needs `pip install gguf safetensors`. Names are those of gguf's own table; rows of queries and keys
+Needs `pip install gguf safetensors llama-cpp-python`. qwen3.json has the logits that llama.cpp
+computes. Names are those of gguf's own table; rows of queries and keys
 are put in llama.cpp's order, and GPT-2's maps the other way round, as its convert_hf_to_gguf.py
 does (LlamaModel.permute, GPT2Model.modify_tensors).
 """
 
+import json
 import pathlib
 
 import gguf
+import llama_cpp
 import numpy as np
 from safetensors.numpy import save_file
 
@@ -15,17 +18,19 @@ FOLDER = pathlib.Path(__file__).parent
 HIDDEN, INNER, LAYERS, HEADS, KV_HEADS, VOCAB, POSITIONS = 32, 64, 2, 4, 2, 48, 32
 
 
-def llama(biased: bool) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of Llama's tensors, with biases of queries, keys and values if `biased`."""
-    kv = HIDDEN // HEADS * KV_HEADS
+def llama(biased: bool, head: int = HIDDEN // HEADS, normed: bool = False) -> dict:
+    """Returns the shapes of Llama's tensors: Qwen2's if `biased`, Qwen3's if `normed`."""
+    q, kv = head * HEADS, head * KV_HEADS
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, HIDDEN)}
     for i in range(LAYERS):
         at = f"model.layers.{i}."
-        for name, rows in (("q_proj", HIDDEN), ("k_proj", kv), ("v_proj", kv)):
+        for name, rows in (("q_proj", q), ("k_proj", kv), ("v_proj", kv)):
             shapes[f"{at}self_attn.{name}.weight"] = (rows, HIDDEN)
             if biased:
                 shapes[f"{at}self_attn.{name}.bias"] = (rows,)
-        shapes[f"{at}self_attn.o_proj.weight"] = (HIDDEN, HIDDEN)
+        shapes[f"{at}self_attn.o_proj.weight"] = (HIDDEN, q)
+        if normed:
+            shapes |= {f"{at}self_attn.{name}_norm.weight": (head,) for name in "qk"}
         for name in ("gate_proj", "up_proj"):
             shapes[f"{at}mlp.{name}.weight"] = (INNER, HIDDEN)
         shapes[f"{at}mlp.down_proj.weight"] = (HIDDEN, INNER)
@@ -81,7 +86,12 @@ def write(
         writer.add_head_count_kv(KV_HEADS)
         writer.add_layer_norm_rms_eps(1e-6)
         writer.add_rope_freq_base(50000.0)
-        writer.add_rope_dimension_count(HIDDEN // HEADS)
+        head = shapes["model.layers.0.self_attn.q_proj.weight"][0] // HEADS
+        writer.add_rope_dimension_count(head)
+        if head != HIDDEN // HEADS:
+            writer.add_key_length(head)
+            writer.add_value_length(head)
+    writer.add_tokenizer_model("none")
     kind = getattr(gguf.MODEL_ARCH, architecture.upper())
     names, stored = gguf.get_tensor_name_map(kind, LAYERS), {}
     for key, shape in shapes.items():
@@ -116,7 +126,27 @@ def write(
     save_file(stored, FOLDER / f"{name}.safetensors")
 
 
+def compute(name: str, ids: list[int]) -> None:
+    """Writes NAME.json: ids, and the logits after each, with caches of float32."""
+    model = llama_cpp.Llama(
+        str(FOLDER / f"{name}.gguf"),
+        n_ctx=POSITIONS,
+        logits_all=True,
+        type_k=llama_cpp.GGML_TYPE_F32,
+        type_v=llama_cpp.GGML_TYPE_F32,
+        flash_attn=False,
+        verbose=False,
+    )
+    model.eval(ids)
+    logits = np.array(model.scores[: len(ids)], np.float64).round(6).tolist()
+    (FOLDER / f"{name}.json").write_text(
+        json.dumps({"input_ids": ids, "logits": logits}) + "\n"
+    )
+
+
 if __name__ == "__main__":
     write("llama", "llama", llama(biased=True), "Q4_1")
     write("qwen2", "qwen2", llama(biased=True), "Q8_0")
+    write("qwen3", "qwen3", llama(biased=False, head=16, normed=True), "F32")
     write("gpt2", "gpt2", gpt2(), "Q5_0")
+    compute("qwen3", [5, 9, 7, 11, 3, 40, 47, 0])
