@@ -234,7 +234,8 @@ def read(
         return presets[name]
     path = pathlib.Path(name)
     if not path.is_file():
-        raise ValueError(f"config is {name!r}; expected one of {', '.join(presets)}, or {other}")
+        known = f"one of {', '.join(presets)}, or " if presets else ""
+        raise ValueError(f"config is {name!r}; expected {known}{other}")
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as err:

@@ -425,6 +425,9 @@ def _limited(config: Seq2SeqConfig, source: int | None, target: int | None) -> S
             f"--max-length or --max-target-length is given; {config.model_type} has "
             f"max_position_embeddings ({config.max_length}): expected it in the file"
         )
+    for option, value in (("--max-length", source), ("--max-target-length", target)):
+        if value is not None and value < 1:
+            raise ValueError(f"{option} is {value}; expected 1 or more")
     source = config.max_length if source is None else source
     target = config.max_target_length if target is None else target
     return dataclasses.replace(config, max_length=source, max_target_length=target)

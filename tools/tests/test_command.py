@@ -15,6 +15,7 @@ from helpers import run_script
 from gorbit_export import __main__ as command
 from gorbit_export import config, vocabulary
 
+GOLDENS = pathlib.Path(__file__).parent / "goldens"
 SMALL = {
     "hidden_size": 16,
     "num_hidden_layers": 1,
@@ -77,6 +78,28 @@ def test_exports_a_causal_language_model(only_contract, tmp_path, capsys):
     capsys.readouterr()
     assert command.main([*args, "--overwrite", "--lora-rank", "2", "--lora-targets", "query"]) == 2
     assert "LoRA target is 'query'; expected some of query_key_value" in capsys.readouterr().err
+
+
+def test_exports_an_encoder_decoder_model(only_contract, tmp_path, capsys):
+    values = json.loads((GOLDENS / "seq2seq" / "t5.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    args = ["seq2seq", "--config", str(tmp_path / "config.json"), "--out", str(tmp_path / "t5")]
+    lengths = ["--max-length", "30", "--max-target-length", "40"]
+    assert command.main([*args, *lengths, "--vocab-size", "25", "--precision", "bf16"]) == 0
+    written = contract(tmp_path / "t5")
+    assert (written["task"], written["input"], written["precision"]) == (
+        "seq2seq",
+        "packed",
+        "bf16",
+    )
+    generation = written["generation"]
+    assert (generation["max_length"], generation["source"]["max_length"]) == (40, 30)
+    assert (generation["vocab_size"], generation["decoder_start_token_id"]) == (25, 0)
+    capsys.readouterr()
+    assert command.main([*args, "--overwrite", "--lora-rank", "2", "--lora-targets", "wide"]) == 2
+    assert "expected some of query, key, value, output, source_query" in capsys.readouterr().err
+    assert command.main([*args, "--overwrite", "--max-length", "0"]) == 2
+    assert "--max-length is 0; expected 1 or more" in capsys.readouterr().err
 
 
 def test_overwrites_exports_only(small, small_export, only_contract, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Encoder-decoder models: transformers' numbers, their loss in any packing, and generation."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -421,12 +422,14 @@ def test_lengths_are_options_where_there_is_no_table_of_positions():
     config = seq2seq_config.load(str(where / "t5.json"), 30, 40)
     assert (config.max_length, config.max_target_length) == (30, 40)
     assert (load("t5").max_length, load("t5").max_target_length) == (512, 512)
+    with pytest.raises(ValueError, match="--max-target-length is 0; expected 1 or more"):
+        seq2seq_config.load(str(where / "t5.json"), 30, 0)
+    with pytest.raises(ValueError, match="config is 'nope'; expected a config"):
+        seq2seq_config.load("nope")
     with pytest.raises(ValueError, match="bart has max_position_embeddings"):
         seq2seq_config.load(str(where / "bart.json"), 30)
     with pytest.raises(ValueError, match="the activation is 'swiglu'; expected one of"):
-        seq2seq.EncoderDecoder(
-            seq2seq.Build(seq2seq_config.dataclasses.replace(config, hidden_act="swiglu"))
-        )
+        seq2seq.EncoderDecoder(seq2seq.Build(dataclasses.replace(config, hidden_act="swiglu")))
 
 
 def test_forced_tokens_may_be_in_the_file_of_generation(tmp_path):
