@@ -246,7 +246,7 @@ func TestOpenSource(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "notes.txt"), []byte("something else"))
 	for path, says := range map[string]string{
 		"none": "no such file", "none.index": "no such file", "empty": "has no checkpoint", "torch.bin": "PyTorch", "old.bin": "PyTorch",
-		"keras.h5": "HDF5 file; expected a checkpoint or safetensors; if it is of a Keras model, export that with --weights", "model.keras": "archive of Keras", "notes.txt": "not a safetensors file",
+		"keras.h5": "HDF5 file; expected a checkpoint, safetensors or GGUF; if it is of a Keras model, export that with --weights", "model.keras": "archive of Keras", "notes.txt": "not a safetensors file",
 	} {
 		_, _, err := OpenSource(filepath.Join(dir, path))
 		if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), path) {
