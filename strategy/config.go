@@ -20,6 +20,8 @@ type Config struct {
 	// Functions selects the functions of the contract to compose: FunctionsTrain to
 	// train, FunctionsEvaluate to only evaluate and predict.
 	Functions Functions
+	// Generate composes the generation of texts with FunctionsTrain, too, if the export has it.
+	Generate bool
 	// StandardOps uses only TensorFlow's own operations. Otherwise the kernels of package
 	// internal/exec/kernels replace some of them if all devices are CPUs and XLA does not
 	// compile the graph.

@@ -12,7 +12,7 @@ import (
 )
 
 // Generator is a Strategy whose model makes tokens one after the other, on the first replica. A Model is
-// one, if it does not train.
+// one, if it does not train or has Config.Generate.
 type Generator interface {
 	// MakeCaches makes the caches of a generation: so many slots, of zeros, slot 0 for padding
 	// included. What they held before is lost.
@@ -36,7 +36,7 @@ type NewTokens struct {
 }
 
 // errNoGenerate says that there is no function generate.
-var errNoGenerate = errors.New("the graph does not generate; expected an export with generation, composed to evaluate")
+var errNoGenerate = errors.New("the graph does not generate; expected an export with generation, composed to evaluate or to generate, too")
 
 // MakeCaches implements Generator.
 func (m *Model) MakeCaches(ctx context.Context, slots int) error {

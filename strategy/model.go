@@ -67,17 +67,18 @@ func (t target) kernels(export *graphs.Export, config Config) bool {
 // composeFor composes the graph for a target, and returns the configuration with the threads for it.
 func composeFor(export *graphs.Export, t target, config Config) (*compose.Plan, Config, error) {
 	p, err := compose.Compose(export, compose.Layout{
-		Local:   (*shardinput.Data)(config.LocalInput),
-		Devices: t.devices,
-		Train:   config.Functions == FunctionsTrain,
-		Own:     t.kernels(export, config),
-		Shard:   (config.ShardOptimizer || t.shared) && len(t.devices) > 1,
-		Shared:  t.shared,
-		Bucket:  cmp.Or(config.BucketBytes, DefaultBucketBytes),
-		Hint:    cmp.Or(t.hint, "auto"),
-		Steps:   config.StepsPerCall,
-		Factors: config.factors(),
-		Average: config.Average,
+		Local:    (*shardinput.Data)(config.LocalInput),
+		Devices:  t.devices,
+		Train:    config.Functions == FunctionsTrain,
+		Generate: config.Generate,
+		Own:      t.kernels(export, config),
+		Shard:    (config.ShardOptimizer || t.shared) && len(t.devices) > 1,
+		Shared:   t.shared,
+		Bucket:   cmp.Or(config.BucketBytes, DefaultBucketBytes),
+		Hint:     cmp.Or(t.hint, "auto"),
+		Steps:    config.StepsPerCall,
+		Factors:  config.factors(),
+		Average:  config.Average,
 
 		Together: config.together,
 	})

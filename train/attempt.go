@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
@@ -169,8 +171,11 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 		config.Persist[loop.FrozenNames] = loop.FrozenVariables(frozen)
 	}
 	if a.evaluations != nil {
-		config.Evaluator = measuredEvaluator{of: a.phases, data: a.evaluations, step: trainer.Step, ended: func() { a.journalPhases(a.phases.take()) },
-			Evaluator: a.evaluations.Evaluator(a.model, a.task, runner.EvaluatorConfig{InFlight: a.on.Runtime().InFlight, Observer: env.Observer})}
+		evaluator, err := a.evaluator(&config)
+		if err != nil {
+			return err
+		}
+		config.Evaluator = measuredEvaluator{of: a.phases, data: a.evaluations, step: trainer.Step, ended: func() { a.journalPhases(a.phases.take()) }, Evaluator: evaluator}
 		config.EvalActions = append(config.EvalActions, a.keepEvaluation)
 		if err := keepBest(p, a.task, a.checkpoints, &config); err != nil {
 			return err
@@ -202,6 +207,27 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 		a.watched.Times = a.controller.Times
 	}
 	return nil
+}
+
+// evaluator returns what evaluates the model, with the texts that it generates if they are asked for.
+func (a *attempt) evaluator(config *runner.Config) (runner.Evaluator, error) {
+	plain := a.evaluations.Evaluator(a.model, a.task, runner.EvaluatorConfig{InFlight: a.on.Runtime().InFlight, Observer: a.env.Observer})
+	if a.Params.Eval.Generate.Metrics == "" {
+		return plain, nil
+	}
+	vocab := a.Data.Manifest.Vocab // which preflight has checked
+	tokenizer, err := vocab.Tokenizer(vfs.Join(a.Data.Dir, vocab.File))
+	if err != nil {
+		return nil, err
+	}
+	texts, err := textsOf(a.Setup, a.on, a.Params.Data.Eval, tokenizer)
+	if err != nil {
+		return nil, err
+	}
+	texts.Evaluator = plain
+	texts.Trained = func() time.Duration { return a.controller.Times().Training }
+	config.Persist[loop.TextsState] = texts
+	return texts, nil
 }
 
 // begin restores the newest checkpoint, or else initializes the variables, and records the params

@@ -115,6 +115,9 @@ type examples struct {
 	tokenizer *text.Tokenizer // nil if the run has none
 	// originals are the texts of the sources; nil if they cannot be read.
 	originals *convert.Originals
+	// texts are those that were generated, by the number of the example, and read counts the examples.
+	texts map[int64]*evaluation.Generated
+	read  int64
 	// probed is how many examples showed whether losses can be computed of predictions, and exact is
 	// set if they cannot.
 	probed int
@@ -131,6 +134,12 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 		return nil, err
 	}
 	e := &examples{run: r, split: split, manifest: s.Data.Manifest, outputs: r.outputs()}
+	if r.texts != nil {
+		e.texts = make(map[int64]*evaluation.Generated, len(r.texts.Results))
+		for _, t := range r.texts.Results {
+			e.texts[t.Record] = &evaluation.Generated{Source: t.Source, Reference: t.Reference, Text: t.Text, Scores: t.Scores}
+		}
+	}
 	e.origins = &origins{files: map[int]*tfrecord.IndexedFile{}, decoder: tfrecord.NewDecoder(convert.ExampleID, e.ownID())}
 	if r.Export.Contract.Task == task.QuestionAnswering {
 		var err error
@@ -148,9 +157,7 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 	if err := e.readOriginals(ctx, s.Data.Dir, tokenizer); err != nil {
 		return nil, err
 	}
-	s.Params.Data.Packing, s.Params.Data.Rows, s.Params.Data.RowExamples, s.Params.Data.Buckets = string(packed.PackNone), 0, 0, ""
-	s.Params.Eval.BatchSize = 1
-	if e.data, err = s.Open(ctx, split, prepare.ToEvaluate); err != nil {
+	if e.data, err = s.OpenSingle(ctx, split, 1, prepare.ToEvaluate); err != nil {
 		return nil, err
 	}
 	e.origins.paths = e.data.Files()
@@ -203,7 +210,8 @@ func (e *examples) next(ctx context.Context, a *rawAnswer, each func(evaluation.
 	if err != nil {
 		return err
 	}
-	row := evaluation.Row{Record: b.Describe(0), Weight: e.weight(b)}
+	row := evaluation.Row{Record: b.Describe(0), Weight: e.weight(b), Generated: e.texts[e.read]}
+	e.read++
 	var ids, types []int32
 	if a != nil {
 		ids, types = a.example.Encoding.IDs, a.example.Encoding.TypeIDs

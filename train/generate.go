@@ -4,9 +4,13 @@ import (
 	"context"
 
 	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/run/generated"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -21,16 +25,21 @@ const mostCacheBytes = 1 << 30
 func (r *Run) Limits(sequences, tokens int) (generate.Limits, error) {
 	g := r.Export.Contract.Generation
 	if g == nil {
-		return generate.Limits{}, fault.Usagef("the graph of run %s does not generate; expected a causal language model, such as gorbit_export lm makes", r.Folder)
+		return generate.Limits{}, fault.Usagef("the graph of run %s does not generate; expected a causal language model, such as gorbit_export causal makes", r.Folder)
 	}
-	if tokens == 0 {
-		tokens = max(g.MaxLength, int(min(int64(sequences)*int64(g.MaxLength), mostCacheBytes/g.SlotBytes())))
-	}
-	l := generate.Limits{VocabSize: g.VocabSize, MaxLength: g.MaxLength, Slots: tokens, Rows: sequences, PromptTokens: promptTokens}
+	l := limits(g, sequences, tokens)
 	if err := l.Validate(); err != nil {
 		return l, fault.Usagef("%w", err)
 	}
 	return l, nil
+}
+
+// limits returns what Run.Limits does.
+func limits(g *graphs.Generation, sequences, tokens int) generate.Limits {
+	if tokens == 0 {
+		tokens = max(g.MaxLength, int(min(int64(sequences)*int64(g.MaxLength), mostCacheBytes/g.SlotBytes())))
+	}
+	return generate.Limits{VocabSize: g.VocabSize, MaxLength: g.MaxLength, Slots: tokens, Rows: sequences, PromptTokens: promptTokens}
 }
 
 // promptTokens limits the tokens of a call that computes prompts, and so the memory of its attention.
@@ -43,12 +52,54 @@ func (r *Run) Generator(ctx context.Context, l generate.Limits) (generate.Model,
 	if !ok {
 		return nil, fault.Usagef("texts are not continued on a TPU; leave out --tpu")
 	}
-	slots := l.Slots + 1
-	r.env.Log.Info("caches of generation", "tokens", l.Slots, "memory", words.Bytes(int64(slots)*r.Export.Contract.Generation.SlotBytes()), "sequences", l.Rows)
-	if err := m.MakeCaches(ctx, slots); err != nil {
+	r.env.Log.Info("caches of generation", "tokens", l.Slots, "memory", words.Bytes(int64(l.Slots+1)*r.Export.Contract.Generation.SlotBytes()), "sequences", l.Rows)
+	return openGenerator(ctx, m, l)
+}
+
+// openGenerator makes the caches of a generation.
+func openGenerator(ctx context.Context, m strategy.Generator, l generate.Limits) (generate.Model, error) {
+	if err := m.MakeCaches(ctx, l.Slots+1); err != nil {
 		return nil, lostInRead(err)
 	}
 	return nextTokens{m}, nil
+}
+
+// evalSequences is the number of sequences that evaluations generate together.
+const evalSequences = 16
+
+// textsOf returns what scores generated texts in the evaluations of a split by another evaluator, as
+// eval.generate says, or nil if that has no metrics.
+func textsOf(s *prepare.Setup, on prepare.Placed, split string, tokenizer *text.Tokenizer) (*generated.Evaluator, error) {
+	g := s.Params.Eval.Generate
+	metrics, err := g.Scores()
+	if err != nil || len(metrics) == 0 {
+		return nil, err
+	}
+	m, ok := on.Strategy.(strategy.Generator)
+	if !ok {
+		return nil, fault.Usagef("texts are not generated on a TPU; leave out eval.generate.metrics")
+	}
+	config := generate.Default()
+	config.MaxNewTokens, config.NumBeams, config.EOSTokenIDs = g.MaxNewTokens, g.NumBeams, predict.EndTokens(tokenizer)
+	if len(config.EOSTokenIDs) == 0 {
+		s.Env.Log.Warn("the tokenizer has no end token; generated texts end at eval.generate.max_new_tokens")
+	}
+	if err := config.Validate(); err != nil {
+		return nil, fault.Usagef("eval.generate: %w", err)
+	}
+	l := limits(s.Export.Contract.Generation, max(evalSequences, g.NumBeams), 0)
+	return &generated.Evaluator{Config: generated.Config{
+		Metrics: metrics, Examples: g.Examples, Budget: g.Budget, Seed: s.Params.Seed, Log: s.Env.Log,
+		Open: func(ctx context.Context) (generated.Batches, error) {
+			return s.OpenSingle(ctx, split, window(s), prepare.ToEvaluate)
+		},
+		Model: generated.Continuations{
+			Generation: predict.Generation{Config: config, Limits: l, Tokenizer: tokenizer},
+			Open:       func(ctx context.Context) (generate.Model, error) { return openGenerator(ctx, m, l) },
+			// The least that caches can have.
+			Close: func(ctx context.Context) error { return lostInRead(m.MakeCaches(ctx, 2)) },
+		},
+	}}, nil
 }
 
 // Generate continues texts with the checkpoint that Load restored, and calls each with the answers, in

@@ -265,9 +265,12 @@ func (r *Run) openSplit(ctx context.Context, split string) (*dataset.Dataset, er
 	if err := prepare.PreflightSplit(s, r.Folder, split, prepare.ToPredict); err != nil {
 		return nil, err
 	}
-	s.Params.Data.Packing, s.Params.Data.Rows, s.Params.Data.RowExamples, s.Params.Data.Buckets = string(packed.PackNone), 0, 0, ""
-	s.Params.Eval.BatchSize = min(windowExamples, max(1, windowCells/s.Params.Data.RowLength))
-	return s.Open(ctx, split, prepare.ToPredict)
+	return s.OpenSingle(ctx, split, window(s), prepare.ToPredict)
+}
+
+// window returns the number of examples that are read together.
+func window(s *prepare.Setup) int {
+	return min(windowExamples, max(1, windowCells/s.Params.Data.RowLength))
 }
 
 // unpack returns the examples of a batch that has one per row. A batch counts the examples that

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/generated"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -50,6 +51,9 @@ type Run struct {
 	// Sources is the folder in which EvaluateExamples looks for the files that the data were made of, to
 	// read texts. "" means the folder of the data, the one that this is in, and the current one.
 	Sources string
+	// GenerateTexts makes evaluations also generate and score texts, as the params eval.generate say; without
+	// eval.generate.examples, for all examples.
+	GenerateTexts bool
 	// Temporary says that Close removes the folder.
 	Temporary bool
 
@@ -59,6 +63,8 @@ type Run struct {
 	// prefix is the checkpoint that Load restored, and state is the run's state in it.
 	prefix string
 	state  []byte
+	// texts are those of the last evaluation with GenerateTexts.
+	texts *generated.Evaluator
 }
 
 // pinned is a Checkpointer that restores one checkpoint and saves nothing.
@@ -269,8 +275,12 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 	}
 	model := loop.NewModel(r.on.Strategy, nil, r.env.Log)
 	model.Reduce = reduce
+	evaluator, err := r.withTexts(s, split, of.Evaluator(model, task, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}))
+	if err != nil {
+		return nil, err
+	}
 	c, err := runner.NewController(runner.Config{
-		Evaluator: of.Evaluator(model, task, runner.EvaluatorConfig{InFlight: r.on.Runtime().InFlight, Observer: r.env.Observer}),
+		Evaluator: evaluator,
 		EvalActions: []runner.Action{func(_ context.Context, step int64, out runner.Outputs) error {
 			e, err := of.Result(r.Export.Contract, task, evaluation.ByEvaluate, step, out)
 			if err != nil {
@@ -288,6 +298,26 @@ func (r *Run) controller(ctx context.Context, split string, checkpoints runner.C
 		return nil, &params.Error{Err: err}
 	}
 	return c, nil
+}
+
+// withTexts adds what evaluations generate to an evaluator, if they are to.
+func (r *Run) withTexts(s *prepare.Setup, split string, plain runner.Evaluator) (runner.Evaluator, error) {
+	if !r.GenerateTexts {
+		return plain, nil
+	}
+	s.Params.Eval.Generate.Metrics = cmp.Or(s.Params.Eval.Generate.Metrics, params.UsualScores)
+	if err := prepare.CheckGenerate(s.Params, r.Export.Contract, s.Data.Manifest); err != nil {
+		return nil, err
+	}
+	tokenizer, err := r.Tokenizer("", nil)
+	if err != nil {
+		return nil, err
+	}
+	if r.texts, err = textsOf(s, r.on, split, tokenizer); err != nil {
+		return nil, err
+	}
+	r.texts.Evaluator = plain
+	return r.texts, nil
 }
 
 // Evaluate evaluates the loaded checkpoint on a split; "" means the run's own. It returns the metrics.

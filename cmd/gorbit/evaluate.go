@@ -273,6 +273,7 @@ training.`,
 			return err
 		}
 		defer run.Close()
+		run.GenerateTexts = rows.texts
 		report := reporter(env, run, out, asJSON)
 		if follow {
 			return cmp.Or(run.EvaluateContinuously(cmd.Context(), split, timeout, report), out.err)
@@ -373,6 +374,7 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 
 // evaluatedRows holds the flags of gorbit evaluate that ask for single examples.
 type evaluatedRows struct {
+	texts       bool // whether texts are generated for them
 	predictions string
 	overwrite   bool
 	worst       int
@@ -380,11 +382,12 @@ type evaluatedRows struct {
 }
 
 func (r *evaluatedRows) add(f *pflag.FlagSet) {
+	f.BoolVar(&r.texts, "generate", false, "also generate texts for the prompts of the examples, and score them as the params eval.generate say")
 	f.StringVar(&r.predictions, "predictions", "", "`FILE` for the predictions, a line of JSON for each example; may end in .gz or .zst")
 	f.BoolVar(&r.overwrite, "overwrite", false, "replace the file for the predictions")
 	f.IntVar(&r.worst, "worst", 0, "how many of the examples of the highest loss to list")
 	f.StringVar(&r.sources, "sources", "", "`FOLDER` with the files that the data were made of, for their texts (default: next to the data, or here)")
-	help.Group(f, "Single examples", "predictions", "overwrite", "worst", "sources")
+	help.Group(f, "Single examples", "generate", "predictions", "overwrite", "worst", "sources")
 }
 
 // validate checks the flags, which f has parsed.

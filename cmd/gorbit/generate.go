@@ -98,7 +98,7 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 		c.EOSTokenIDs = append(c.EOSTokenIDs, id)
 	}
 	if len(g.end) == 0 {
-		c.EOSTokenIDs = endTokens(tokenizer)
+		c.EOSTokenIDs = predict.EndTokens(tokenizer)
 	}
 	if len(c.EOSTokenIDs) == 0 {
 		log.Warn("the tokenizer has no end token; continuations end at their greatest length; --eos-token names one")
@@ -123,18 +123,6 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 	}
 	log.Info("continuing texts", "by", how, "end_tokens", c.EOSTokenIDs)
 	return predict.Generation{Config: c, Limits: limits, Tokenizer: tokenizer}, nil
-}
-
-// endTokens returns the tokens that end texts in the data of a run: what a tokenizer puts after a text, or
-// else its end of a text.
-func endTokens(t *text.Tokenizer) []int32 {
-	if after := t.Template().Single.After; len(after) > 0 {
-		return []int32{after[0].ID}
-	}
-	if end := t.Roles().Sep; end >= 0 {
-		return []int32{end}
-	}
-	return nil
 }
 
 // generate writes the continuations of everything that was asked.

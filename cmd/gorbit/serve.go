@@ -289,7 +289,7 @@ func (s *serveFlags) generates(ctx context.Context, run *train.Run, t *text.Toke
 		return nil, err
 	}
 	m, err := run.Generator(ctx, l)
-	return &serve.Generates{Model: m, Limits: l, Tokenizer: t, EOSTokenIDs: endTokens(t)}, err
+	return &serve.Generates{Model: m, Limits: l, Tokenizer: t, EOSTokenIDs: predict.EndTokens(t)}, err
 }
 
 // isModel reports whether a folder has a served model.

@@ -193,10 +193,22 @@ type Row struct {
 	Prediction any `json:"prediction,omitempty"`
 	// Probabilities are those of the labels, by name.
 	Probabilities runner.Outputs `json:"probabilities,omitempty"`
+	// Generated is the text that the model generates, and what it should be; nil if none was asked for.
+	Generated *Generated `json:"generated,omitempty"`
 	// Loss is the example's own, without its weight.
 	Loss runner.Number `json:"loss"`
 	// Weight is 1 if the record has none.
 	Weight float64 `json:"weight"`
+}
+
+// Generated is a text that a model generates for a prompt.
+type Generated struct {
+	// Source is the prompt, and Reference the text that should follow.
+	Source    string `json:"source"`
+	Reference string `json:"reference"`
+	Text      string `json:"text"`
+	// Scores are the text's own, by their names.
+	Scores runner.Outputs `json:"scores"`
 }
 
 // Input is a feature that a model is given: its first values in words or, of an image, a small picture.

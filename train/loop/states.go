@@ -8,4 +8,5 @@ const (
 	NamesState    = "names"
 	BestState     = "best"
 	StoppingState = "early_stopping"
+	TextsState    = "generated_texts"
 )

@@ -1,19 +1,22 @@
 package params
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/dense"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
+	"github.com/gorbit-ml/gorbit/text/scores"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 func (p Params) StrategyConfig(functions strategy.Functions) strategy.Config {
-	return strategy.Config{StepsPerCall: p.stepsPerCall(), IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions,
+	return strategy.Config{StepsPerCall: p.stepsPerCall(), IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions, Generate: p.Eval.Generate.Metrics != "",
 		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
 }
 
@@ -50,6 +53,28 @@ func (p Params) Dataset(files []string, train bool, layout dataset.Layout) datas
 		c.BatchSize = stacked.Examples
 	}
 	return c
+}
+
+// UsualScores are the eval.generate.metrics of an evaluation that is asked for texts and not told which scores.
+const UsualScores = "bleu,chrf,rougeL,exact_match"
+
+// Scores returns the metrics of eval.generate.metrics.
+func (g Generate) Scores() ([]scores.Metric, error) {
+	if g.Metrics == "" {
+		return nil, nil
+	}
+	var out []scores.Metric
+	for name := range strings.SplitSeq(g.Metrics, ",") {
+		m, err := scores.Named(strings.TrimSpace(name))
+		if err != nil {
+			return nil, Errorf("eval.generate.metrics", "is %q: %w%s", g.Metrics, err, words.DidYouMean(name, scores.Names()))
+		}
+		if slices.ContainsFunc(out, func(o scores.Metric) bool { return o.Name == m.Name }) {
+			return nil, Errorf("eval.generate.metrics", "is %q, which has %s twice; expected it once", g.Metrics, m.Name)
+		}
+		out = append(out, m)
+	}
+	return out, nil
 }
 
 // BucketLengths returns the lengths of data.buckets.

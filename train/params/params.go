@@ -73,6 +73,17 @@ type Eval struct {
 	Steps         int64   `yaml:"steps"`
 	AtStart       bool    `yaml:"at_start"`
 	NullThreshold float64 `yaml:"null_threshold"`
+
+	Generate Generate `yaml:"generate"`
+}
+
+// Generate says what evaluations generate, and which scores the texts get.
+type Generate struct {
+	Metrics      string  `yaml:"metrics"`
+	MaxNewTokens int     `yaml:"max_new_tokens"`
+	NumBeams     int     `yaml:"num_beams"`
+	Examples     int     `yaml:"examples"`
+	Budget       float64 `yaml:"budget"`
 }
 
 // Optimizer configures the optimizer and the schedule of its learning rate.

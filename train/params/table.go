@@ -269,6 +269,19 @@ var table = []Param{
 	{Name: "eval.null_threshold", check: finite(-math.MaxFloat64, "a number"), Read: true,
 		Meaning: "task qa: a question has no answer if the score of none exceeds that of the best span by more than " +
 			"this"},
+	{Name: "eval.generate.metrics", Read: true, On: NoTPU,
+		Meaning: "scores of the texts that evaluations generate for the prompts of their examples, such as bleu,rougeL; " +
+			"empty: none are generated",
+		See: "[generate.md](generate.md#scores)"},
+	{Name: "eval.generate.max_new_tokens", Default: 128, check: atLeast(1, "1 or more"), Read: true, Compared: true,
+		Meaning: "most tokens of such a text; fewer where the model has no room for them"},
+	{Name: "eval.generate.num_beams", Default: 1, check: atLeast(1, "1 or more"), Read: true, Compared: true,
+		Meaning: "beams of the search for such a text"},
+	{Name: "eval.generate.examples", check: atLeast(0, "0 (by the budget) or more"), Read: true, Compared: true,
+		Meaning: "examples that texts are generated for, drawn by `seed`; 0: as many as fit into the budget"},
+	{Name: "eval.generate.budget", Default: 0.1, check: between(0, math.Inf(1), "more than 0"),
+		Meaning: "without `eval.generate.examples`: the part of the time of training until the first evaluation that its " +
+			"texts may take. Later evaluations have the same examples"},
 	{Name: "optimizer.learning_rate", Default: 5e-5, check: between(0, math.Inf(1), "more than 0"),
 		Flag:    Flag{"learning-rate", OfOptimizer, "", "peak learning rate"},
 		Meaning: "peak learning rate of the schedule"},

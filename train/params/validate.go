@@ -86,6 +86,9 @@ func (p Params) checkPaths() error {
 // checkLoop checks how long to train, and when to stop.
 func (p Params) checkLoop() error {
 	t := p.Train
+	if _, err := p.Eval.Generate.Scores(); err != nil {
+		return err
+	}
 	switch {
 	case t.Steps == 0 && !(t.Epochs > 0 && t.Epochs < 1e9):
 		return Errorf("train.epochs", "is %v; expected more than 0 and less than 1e9", t.Epochs)
@@ -95,6 +98,8 @@ func (p Params) checkLoop() error {
 		return Errorf("train.patience", "is %d and checkpoint.best is empty; expected the name of a metric", t.Patience).And("checkpoint.best")
 	case p.Eval.AtStart && t.EvalInterval == NoEval:
 		return Errorf("eval.at_start", "is true and train.eval_interval is -2 (no evaluation); expected evaluations, such as train.eval_interval=0").And("train.eval_interval")
+	case p.Eval.Generate.Metrics != "" && t.EvalInterval == NoEval:
+		return Errorf("eval.generate.metrics", "is %q and train.eval_interval is -2 (no evaluation); expected evaluations, such as train.eval_interval=0", p.Eval.Generate.Metrics).And("train.eval_interval")
 	case t.Patience > 0 && t.EvalInterval == NoEval:
 		return Errorf("train.patience", "is %d and train.eval_interval is -2 (no evaluation); expected evaluations, such as train.eval_interval=0", t.Patience).And("train.eval_interval")
 	case t.MinDelta > 0 && t.Patience == 0:

@@ -28,6 +28,18 @@ type Generation struct {
 // model has room for them.
 const DefaultNewTokens = 128
 
+// EndTokens returns the tokens that end texts in the data of a run: what a tokenizer puts after a text, or
+// else its end of a text.
+func EndTokens(t *text.Tokenizer) []int32 {
+	if after := t.Template().Single.After; len(after) > 0 {
+		return []int32{after[0].ID}
+	}
+	if end := t.Roles().Sep; end >= 0 {
+		return []int32{end}
+	}
+	return nil
+}
+
 // mostAhead limits the texts that are read before the answer to an earlier one is there.
 const mostAhead = 1 << 10
 

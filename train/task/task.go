@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
+	textscores "github.com/gorbit-ml/gorbit/text/scores"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
 )
 
@@ -171,6 +172,11 @@ func (t Task) Metric(name string) Metric {
 		better = graphs.Lower
 	case better == "" && name == t.contract.Best.Metric:
 		better = t.contract.Best.Better
+	}
+	if s, err := textscores.Named(name); better == "" && err == nil { // of generated texts
+		if better = graphs.Higher; s.LowerIsBetter {
+			better = graphs.Lower
+		}
 	}
 	m := Metric{Name: name, Directed: better != "", Better: runner.HigherIsBetter}
 	if better == graphs.Lower {

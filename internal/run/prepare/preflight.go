@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/text/scores"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
@@ -36,6 +37,9 @@ func PreflightOf(s *Setup) *Preflight {
 func PreflightTraining(ctx context.Context, s *Setup, folder string, before *params.Params) error {
 	f := PreflightOf(s)
 	if err := CheckBest(s.Params, s.Export); err != nil {
+		f.add("%v", err)
+	}
+	if err := CheckGenerate(s.Params, s.Export.Contract, s.Data.Manifest); err != nil {
 		f.add("%v", err)
 	}
 	if err := checkFeatures(s.Params, s.Export.Contract); err != nil {
@@ -99,12 +103,27 @@ func CheckBest(p params.Params, export *graphs.Export) error {
 	for _, m := range metrics {
 		names = append(names, m.Name)
 	}
+	generated, err := p.Eval.Generate.Scores()
+	if err != nil {
+		return err
+	}
+	for _, s := range generated {
+		names = append(names, s.Name)
+	}
 	if !slices.Contains(names, p.Checkpoint.Best) {
-		return params.Errorf("checkpoint.best", "is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s",
-			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names))
+		return params.Errorf("checkpoint.best", "is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s%s",
+			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names), ofTexts(p.Checkpoint.Best))
 	}
 	_, err = p.Checkpoint.BestOrder(of)
 	return err
+}
+
+// ofTexts says where a metric comes from that is a score of generated texts.
+func ofTexts(name string) string {
+	if _, err := scores.Named(name); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("; %s is a score of generated texts, which --set eval.generate.metrics=%[1]s adds", name)
 }
 
 // PreflightSplit checks a split to evaluate or to predict on.

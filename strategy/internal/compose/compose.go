@@ -19,7 +19,9 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	functions := passFunctions(export.Contract)
 	if l.Train {
 		functions = append(functions, trainingFunctions(export.Contract)...)
-	} else if export.Contract.Generation != nil {
+	}
+	generates := (!l.Train || l.Generate) && export.Contract.Generation != nil
+	if generates {
 		functions = append(functions, "generate")
 	}
 	c := newComposer(export, l, functions)
@@ -44,8 +46,10 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	}
 	c.results()
 	c.merge()
-	if !l.Train {
+	if generates {
 		c.generate()
+	}
+	if !l.Train {
 		return c.plan, nil
 	}
 	if err := c.trainStep(); err != nil {

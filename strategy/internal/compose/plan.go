@@ -19,6 +19,8 @@ type Layout struct {
 	// Train adds the training step and the slots. Evaluation and prediction are always
 	// there.
 	Train bool
+	// Generate adds the generation of texts, if the export has it. It is always there without Train.
+	Generate bool
 	// Own uses the kernels of package internal/exec/kernels.
 	Own bool
 	// Shard makes one replica the owner of each variable. Only the owner has its slots.

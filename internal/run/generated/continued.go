@@ -1,0 +1,83 @@
+package generated
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/gorbit-ml/gorbit/convert"
+	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/train/predict"
+)
+
+// Continuations is the Model of a causal language model: the prompt of an example are its tokens before the
+// first that is learned, and the reference are those from there on.
+type Continuations struct {
+	predict.Generation
+	// Open makes the caches of the model, and Close frees them.
+	Open  func(context.Context) (generate.Model, error)
+	Close func(context.Context) error
+}
+
+// Examples implements Model.
+func (c Continuations) Examples(b *dataset.Batch) ([]Example, error) {
+	ids, sequences, weights := b.Feature(packed.InputIDs), b.Feature(packed.SequenceIDs), b.Feature(convert.TokenWeights)
+	out := make([]Example, b.Examples)
+	for i := range out {
+		from, to := i*b.RowLength, (i+1)*b.RowLength
+		if n := slices.Index(sequences.Int32[from:to], 0); n >= 0 {
+			to = from + n
+		}
+		learned := -1
+		if weights != nil {
+			learned = slices.IndexFunc(weights.Float32[from:to], func(w float32) bool { return w > 0 })
+		}
+		if learned <= 0 {
+			return nil, fmt.Errorf("%s has no prompt, which are tokens before the first that is learned; expected data of prompts and answers, such as gorbit convert --task lm --text-column PROMPT --pair-column ANSWER makes", b.Describe(i))
+		}
+		// The batch's memory is used again.
+		row := slices.Clone(ids.Int32[from:to])
+		prompt := row[:learned:learned]
+		out[i] = Example{Prompt: prompt, Source: c.Tokenizer.Decode(prompt, false), Reference: predict.Continued(c.Tokenizer, prompt)(row[learned:])}
+	}
+	return out, nil
+}
+
+// Generate implements Model.
+func (c Continuations) Generate(ctx context.Context, examples []Example, each func(i int, text string)) error {
+	m, err := c.Open(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := generate.New(c.Limits)
+	if err != nil {
+		return err
+	}
+	next := 0
+	fill := func() error {
+		for ; next < len(examples) && s.Waiting() < c.Limits.Rows; next++ {
+			r := generate.Request{ID: uint64(next), Number: uint64(next), Prompt: examples[next].Prompt, Config: c.Config}
+			r.Config.MaxNewTokens = min(r.Config.MaxNewTokens, c.Limits.MaxLength-len(r.Prompt))
+			if err := s.Add(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := fill(); err != nil {
+		return err
+	}
+	if err := generate.Run(ctx, s, m, func(u generate.Update) error {
+		if u.Err != nil || u.Results == nil {
+			return u.Err
+		}
+		i := int(u.ID)
+		each(i, predict.Continued(c.Tokenizer, examples[i].Prompt)(u.Results[0].IDs))
+		return fill()
+	}); err != nil {
+		return err
+	}
+	return c.Close(ctx)
+}
