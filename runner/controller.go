@@ -27,6 +27,9 @@ type Config struct {
 	LogFirstStep bool
 	// EvalAtStart makes TrainAndEvaluate evaluate before the first step, too.
 	EvalAtStart bool
+	// EvalSplits is the number of passes that the Evaluator makes, one for each split of data, of which
+	// each has the steps that are asked for; 0 means 1.
+	EvalSplits int
 	// SaveInterval is the number of steps between checkpoints; 0 means only at the end of training,
 	// where one is always saved.
 	SaveInterval int64
@@ -514,7 +517,7 @@ func (c *Controller) evaluate(ctx context.Context, steps int64) (Outputs, error)
 	timed := withRoom(out)
 	rate := ""
 	if steps > 0 {
-		perSecond := timedLoop{seconds: seconds}.perSecond(steps)
+		perSecond := timedLoop{seconds: seconds}.perSecond(steps * int64(max(1, c.cfg.EvalSplits)))
 		rate = fmt.Sprintf("steps/sec: % 6.1f | ", perSecond)
 		timed["steps_per_second"] = perSecond
 	}

@@ -8,11 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
@@ -31,6 +29,7 @@ type attempt struct {
 	on          prepare.Placed
 	task        task.Task
 	model       *loop.Model
+	evaluators  splitEvaluators // nil without evaluations
 	checkpoints *loop.Checkpoints
 	metrics     *record.MetricsLog
 	files       evaluationFiles
@@ -76,7 +75,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	a.checkpoints.Logs = append(a.checkpoints.Logs, metrics, &a.files, &a.kept)
 	a.checkpoints.Frozen = append(a.checkpoints.Frozen, t.groups.Frozen()...)
 	if t.evaluations != nil {
-		if a.task, a.model.Reduce, err = t.ForSplit(ctx, a.task, t.Params.Data.Eval); err != nil {
+		if a.evaluators, err = a.evaluatorsOf(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -171,12 +170,12 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 		config.Persist[loop.FrozenNames] = loop.FrozenVariables(frozen)
 	}
 	if a.evaluations != nil {
-		evaluator, err := a.evaluator(&config)
-		if err != nil {
+		if err := a.generateTexts(&config); err != nil {
 			return err
 		}
-		config.Evaluator = measuredEvaluator{of: a.phases, data: a.evaluations, step: trainer.Step, ended: func() { a.journalPhases(a.phases.take()) }, Evaluator: evaluator}
-		config.EvalActions = append(config.EvalActions, a.keepEvaluation)
+		config.EvalSplits = len(a.evaluators)
+		config.Evaluator = measuredEvaluator{of: a.phases, splitEvaluators: a.evaluators, step: trainer.Step, ended: func() { a.journalPhases(a.phases.take()) }}
+		config.EvalActions = append(config.EvalActions, a.keepEvaluations)
 		if err := keepBest(p, a.task, a.checkpoints, &config); err != nil {
 			return err
 		}
@@ -207,27 +206,6 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 		a.watched.Times = a.controller.Times
 	}
 	return nil
-}
-
-// evaluator returns what evaluates the model, with the texts that it generates if they are asked for.
-func (a *attempt) evaluator(config *runner.Config) (runner.Evaluator, error) {
-	plain := a.evaluations.Evaluator(a.model, a.task, runner.EvaluatorConfig{InFlight: a.on.Runtime().InFlight, Observer: a.env.Observer})
-	if a.Params.Eval.Generate.Metrics == "" {
-		return plain, nil
-	}
-	vocab := a.Data.Manifest.Vocab // which preflight has checked
-	tokenizer, err := vocab.Tokenizer(vfs.Join(a.Data.Dir, vocab.File))
-	if err != nil {
-		return nil, err
-	}
-	texts, err := textsOf(a.Setup, a.on, a.Params.Data.Eval, tokenizer)
-	if err != nil {
-		return nil, err
-	}
-	texts.Evaluator = plain
-	texts.Trained = func() time.Duration { return a.controller.Times().Training }
-	config.Persist[loop.TextsState] = texts
-	return texts, nil
 }
 
 // begin restores the newest checkpoint, or else initializes the variables, and records the params
@@ -426,7 +404,7 @@ func keepBest(p params.Params, of task.Task, checkpoints *loop.Checkpoints, conf
 	if p.Checkpoint.Best == "" {
 		return nil
 	}
-	order, err := p.Checkpoint.BestOrder(of)
+	order, err := p.BestOrder(of)
 	if err != nil {
 		return err
 	}

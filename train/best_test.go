@@ -32,7 +32,7 @@ func TestBestDirection(t *testing.T) {
 		{best: "f1", mode: "min", err: "params: checkpoint.best_mode is min; for f1 expected max; leave it out, or use checkpoint.best_mode=max"},
 		{best: "distance", err: `params: checkpoint.best is "distance", whose direction is unknown; add checkpoint.best_mode=max if higher is better, or min if lower is better`},
 	} {
-		got, err := params.Checkpoint{Best: test.best, BestMode: test.mode}.BestOrder(classifier)
+		got, err := params.Params{Checkpoint: params.Checkpoint{Best: test.best, BestMode: test.mode}}.BestOrder(classifier)
 		if test.err != "" {
 			if err == nil || err.Error() != test.err || !errors.Is(err, fault.Usage) {
 				t.Errorf("%s, %q: got %v, want %s", test.best, test.mode, err, test.err)
@@ -118,7 +118,7 @@ func TestBestModeOfParams(t *testing.T) {
 		t.Error(err)
 	}
 	old.Checkpoint.ResolveBest(classifierContract)
-	if order, err := old.Checkpoint.BestOrder(classifier); err != nil || order != runner.HigherIsBetter {
+	if order, err := old.BestOrder(classifier); err != nil || order != runner.HigherIsBetter {
 		t.Errorf("accuracy by max: %v, %v", order, err)
 	}
 }

@@ -168,7 +168,7 @@ func (t *training) sameModelAndData(before *past) error {
 
 // best returns the best evaluation that the state of a task's run records.
 func (b *past) best(of task.Task) (value float64, step int64, ok bool) {
-	order, err := b.params.Checkpoint.BestOrder(of)
+	order, err := b.params.BestOrder(of)
 	if err != nil {
 		return 0, 0, false
 	}

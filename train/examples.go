@@ -33,7 +33,7 @@ import (
 // loss for the first examples. Otherwise the graph evaluates one example after the other, which takes
 // longer.
 func (r *Run) EvaluateExamples(ctx context.Context, split string, each func(evaluation.Row) error) (err error) {
-	split = cmp.Or(split, r.Params.Data.Eval)
+	split = cmp.Or(split, r.Params.Data.Eval.First())
 	e, err := r.openExamples(ctx, split)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func (r *Run) DescribeInputs(ctx context.Context, split string, rows []evaluatio
 	if r.TakesTexts() || len(rows) == 0 {
 		return nil
 	}
-	split = cmp.Or(split, r.Params.Data.Eval)
+	split = cmp.Or(split, r.Params.Data.Eval.First())
 	wanted := make(map[string][]int, len(rows))
 	for i, row := range rows {
 		wanted[row.Record] = append(wanted[row.Record], i)

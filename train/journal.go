@@ -58,7 +58,7 @@ func (t *training) journalStart(on strategy.Runtime, step func() int64) {
 	if opened := t.journal.opened; !opened.IsZero() {
 		start.InitSeconds, start.Memory = words.Rounded(t.journal.began.Sub(opened).Seconds(), 3), record.MemoryNow().Since(t.journal.memory)
 	}
-	if order, err := t.Params.Checkpoint.BestOrder(loop.KnownTask(contract)); err == nil && t.Params.Checkpoint.Best != "" && t.evaluations != nil {
+	if order, err := t.Params.BestOrder(loop.KnownTask(contract)); err == nil && t.Params.Checkpoint.Best != "" && t.evaluations != nil {
 		start.Best, start.Mode = t.Params.Checkpoint.Best, params.BestModes[order]
 	}
 	t.warnJournal(runfolder.AppendStart(t.folder, start))

@@ -61,7 +61,7 @@ func TestRecordsOfKerasExample(t *testing.T) {
 	data, dir := testkit.Made(t, kerasShards), t.TempDir()
 	p := params.Defaults()
 	p.Graph = filepath.Join(testkit.Made(t, textTasks), "mlm")
-	p.Data.Train, p.Data.Eval = "train/dataset", "dev/dataset"
+	p.Data.Train, p.Data.Eval = "train/dataset", params.Splits{"dev/dataset"}
 	p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval = 8, 10, 2, 5
 	p.Data.RowLength, p.Optimizer.LearningRate = 16, 1e-2
 	var want []string

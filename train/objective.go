@@ -31,7 +31,7 @@ func Objective(ctx context.Context, p params.Params, variants []params.Params, e
 	if err := prepare.CheckBest(p, export); err != nil {
 		return "", "", err
 	}
-	order, err := p.Checkpoint.BestOrder(loop.KnownTask(export.Contract))
+	order, err := p.BestOrder(loop.KnownTask(export.Contract))
 	if err != nil {
 		return "", "", err
 	}

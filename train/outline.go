@@ -68,11 +68,15 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 		}
 	}
 	every := t.Params.Train.EvalInterval
-	if e := t.evaluations; e != nil {
-		o.EvalExamples, o.EvalBatches = e.Records, e.Batches
-		if n := p.Eval.Steps; n > 0 && n < e.Batches {
-			o.EvalExamples, o.EvalBatches = e.Records*n/e.Batches, n
+	for _, e := range t.evaluations {
+		examples, batches := e.Records, e.Batches
+		if n := p.Eval.Steps; n > 0 && n < batches {
+			examples, batches = examples*n/batches, n
 		}
+		o.EvalExamples += examples
+		o.EvalBatches += batches
+	}
+	if t.evaluations != nil {
 		o.Evaluations = due(o.Done, o.Steps, max(every, 0), 0)
 	}
 	start := t.evaluations != nil && p.Eval.AtStart && o.Done == 0

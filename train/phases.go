@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/base/words"
-	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -90,9 +89,8 @@ func (p *phases) take() []runfolder.Phase {
 
 // measuredEvaluator is an evaluator whose evaluations are phases of a training.
 type measuredEvaluator struct {
-	runner.Evaluator
+	splitEvaluators
 	of   *phases
-	data *prepare.Evaluated
 	step func() int64
 	// ended is called after an evaluation.
 	ended func()
@@ -103,12 +101,15 @@ func (e measuredEvaluator) Evaluate(ctx context.Context, steps int64) (runner.Ou
 	p, step := e.of, e.step()
 	p.trained(step)
 	begun, before := time.Now(), record.MemoryNow()
-	out, err := e.Evaluator.Evaluate(ctx, steps)
+	out, err := e.splitEvaluators.Evaluate(ctx, steps)
 	if err != nil {
 		return out, err
 	}
 	phase := p.end(runfolder.Evaluating, step, begun, before)
-	phase.Steps, phase.Examples = e.data.Read, e.data.Examples
+	for _, of := range e.splitEvaluators {
+		phase.Steps += of.data.Read
+		phase.Examples += of.data.Examples
+	}
 	p.add(phase)
 	e.ended()
 	p.train()

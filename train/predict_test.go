@@ -124,7 +124,7 @@ func TestReplicasAnswerAsOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.batches = seen.all
-		of, err := (&prepare.Setup{Params: r.Params, Export: r.Export, Data: &prepare.Data{Dir: r.Params.Data.Dir}, Env: quiet().prepare()}).Evaluations(t.Context(), r.Params.Data.Eval)
+		of, err := (&prepare.Setup{Params: r.Params, Export: r.Export, Data: &prepare.Data{Dir: r.Params.Data.Dir}, Env: quiet().prepare()}).Evaluations(t.Context(), r.Params.Data.Eval.First())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -254,7 +254,7 @@ func (r *Run) bestOrLatest() string {
 // controller returns a controller that only evaluates on a split; "" means the run's own. It calls each
 // with the results. summaries may be nil.
 func (r *Run) controller(ctx context.Context, split string, checkpoints runner.Checkpointer, summaries runner.Summaries, each func(*evaluation.Evaluation) error) (*runner.Controller, error) {
-	split = cmp.Or(split, r.Params.Data.Eval)
+	split = cmp.Or(split, r.Params.Data.Eval.First())
 	s := r.setup()
 	if r.on.Tpu != nil {
 		s.Cores = len(r.on.Runtime().Devices)
@@ -380,7 +380,7 @@ func AwaitRun(ctx context.Context, folder string, timeout time.Duration, env Env
 // file for the split, because those of train and eval belong to the training process, which
 // rewrites events when it restarts. A run in a bucket gets no such file.
 func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout time.Duration, each func(*evaluation.Evaluation) error) (err error) {
-	split = cmp.Or(split, r.Params.Data.Eval)
+	split = cmp.Or(split, r.Params.Data.Eval.First())
 	var summaries runner.Summaries
 	show := each
 	var checkpoints runner.Checkpointer = r.checkpoints
@@ -396,7 +396,7 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 		followed := &record.Followed{Folder: filepath.Join(r.Folder, name), Log: r.env.Log}
 		defer func() { err = errors.Join(err, followed.Close()) }()
 		summaries = followed
-		show = func(e *evaluation.Evaluation) error { return cmp.Or(e.Show(followed), each(e)) }
+		show = func(e *evaluation.Evaluation) error { return cmp.Or(e.Show(followed, ""), each(e)) }
 	}
 	c, err := r.controller(ctx, split, checkpoints, summaries, show)
 	if err != nil {

@@ -24,7 +24,7 @@ type training struct {
 	examples    *dataset.Dataset // training examples
 	start       dataset.State    // position of the first batch
 	steps       int64
-	evaluations *prepare.Evaluated // nil for none
+	evaluations []*prepare.Evaluated // by data.eval; nil for none
 	manager     *checkpoint.Manager
 	readOnly    bool  // whether the folder cannot be written to
 	before      *past // state of an earlier process; nil for a new run
@@ -83,7 +83,7 @@ func newTraining(ctx context.Context, s *prepare.Setup, folder string, env Env) 
 	}
 	t.given = s.Params
 	if t.steps, err = prepare.Intervals(ctx, &s.Params, t.examples); err == nil && s.Params.Train.EvalInterval != params.NoEval {
-		t.evaluations, err = s.Evaluations(ctx, s.Params.Data.Eval)
+		t.evaluations, err = s.EvaluatedSplits(ctx)
 	}
 	if err != nil {
 		t.examples.Close()

@@ -234,7 +234,7 @@ training.`,
 	}
 	r.add(cmd, params.Latest)
 	f := cmd.Flags()
-	f.StringVar(&split, "split", "", "split of the data (default: the run's data.eval)")
+	f.StringVar(&split, "split", "", "split of the data (default: the first of the run's data.eval)")
 	f.BoolVar(&follow, "follow", false, "evaluate every new checkpoint")
 	f.DurationVar(&timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 means no limit")
 	f.BoolVar(&asJSON, "json", false, "print only the results, one line of JSON each")

@@ -248,19 +248,19 @@ type Board interface {
 }
 
 // Show shows the classes and the confusion matrix in TensorBoard: precision, recall and F1 of each
-// class under eval_class/NAME, unless there are more than 50, and the matrix as a text. Metrics are
-// the runner's.
-func (e *Evaluation) Show(b Board) error {
+// class under eval_class/NAME, unless there are more than 50, and the matrix as a text. Tags begin with
+// the prefix. Metrics are the runner's.
+func (e *Evaluation) Show(b Board, prefix string) error {
 	if e.Classes != nil && len(e.Classes.Each) <= mostRows {
 		for _, c := range e.Classes.Each {
-			tag := "eval_class/" + c.Name
+			tag := prefix + "eval_class/" + c.Name
 			b.Scalar(tag+"/precision", e.Step, c.Precision)
 			b.Scalar(tag+"/recall", e.Step, c.Recall)
 			b.Scalar(tag+"/f1", e.Step, c.F1)
 		}
 	}
 	if e.Confusion != nil {
-		b.Text("eval_class/confusion", e.Step, e.Confusion.Markdown())
+		b.Text(prefix+"eval_class/confusion", e.Step, e.Confusion.Markdown())
 	}
 	return b.Flush()
 }

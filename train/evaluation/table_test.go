@@ -86,7 +86,7 @@ func TestShow(t *testing.T) {
 	e.Confusion = NewConfusion([]float64{1, 0, 1, 3}, 2, []string{"a|b", "c"})
 	for range 2 {
 		var b board
-		if err := e.Show(&b); err != nil {
+		if err := e.Show(&b, ""); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"eval_class/a|b/precision 40 1", "eval_class/a|b/recall 40 2", "eval_class/a|b/f1 40 3",

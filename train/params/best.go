@@ -18,8 +18,10 @@ var BestModes = map[runner.Better]string{runner.HigherIsBetter: ModeMax, runner.
 
 // BestOrder returns the direction in which checkpoint.best gets better. For a graph's own metrics, whose
 // direction the task does not know, the params must set it.
-func (c Checkpoint) BestOrder(t task.Task) (runner.Better, error) {
-	metric := t.Metric(c.Best)
+func (p Params) BestOrder(t task.Task) (runner.Better, error) {
+	c := p.Checkpoint
+	_, plain := p.Data.Eval.Cut(c.Best)
+	metric := t.Metric(plain)
 	known, ok := metric.Better, metric.Directed
 	switch {
 	case c.BestMode == "" || c.BestMode == ModeAuto:

@@ -35,7 +35,7 @@ var hasMembers = func() map[string]bool {
 	new(Params).fields(func(name string, field reflect.Value) {
 		switch field.Kind() {
 		case reflect.Map, reflect.Slice, reflect.Struct:
-			out[name] = true
+			out[name] = field.Type() != reflect.TypeFor[Splits]()
 		}
 	})
 	return out
@@ -63,6 +63,9 @@ func (p Params) Flat() map[string]any {
 	out := make(map[string]any)
 	var add func(path string, v reflect.Value)
 	add = func(path string, v reflect.Value) {
+		if splits, ok := v.Interface().(Splits); ok {
+			v = reflect.ValueOf(splits.String())
+		}
 		if by, ok := v.Interface().(ByClass); ok {
 			if v = reflect.ValueOf(by.Of); by.Rule != "" {
 				v = reflect.ValueOf(by.Rule)

@@ -39,6 +39,7 @@ var peers = []struct {
 	{"disable_tqdm", Meant{Option: "progress off", Note: "the progress bar is no param"}},
 	{"model_name_or_path init_checkpoint pretrained_model_name_or_path", Meant{Params: []string{"init"}}},
 	{"data_seed random_seed", Meant{Params: []string{"seed"}}},
+	{"eval_dataset validation_data", Meant{Params: []string{"data.eval"}, Note: "the name of a split, or a list of names, such as [dev, test]"}},
 	{"data_dir", Meant{Params: []string{"data.dir"}}},
 	{"bf16 fp16 bf16_full_eval fp16_full_eval mixed_precision mixed_precision_dtype half_precision_backend", Meant{Note: "the precision is that of the export"}},
 	{"jit_compile enable_xla torch_compile", Meant{Note: "whether XLA compiles the graph is part of the export"}},

@@ -29,7 +29,7 @@ type Params struct {
 type Data struct {
 	Dir               string            `yaml:"dir"`
 	Train             string            `yaml:"train"`
-	Eval              string            `yaml:"eval"`
+	Eval              Splits            `yaml:"eval"`
 	Features          map[string]string `yaml:"features"`
 	Resize            string            `yaml:"resize"`
 	CropToAspectRatio bool              `yaml:"crop_to_aspect_ratio"`

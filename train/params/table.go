@@ -165,8 +165,10 @@ var table = []Param{
 		Meaning: "folder that `gorbit convert` wrote, or any folder of TFRecords"},
 	{Name: "data.train", Default: "train", Change: FromStart,
 		Meaning: "split to train on: its name in the manifest, or a file, pattern or base of shard names in the folder"},
-	{Name: "data.eval", Default: "dev", Read: true, Compared: true,
-		Meaning: "split to evaluate on, named the same way"},
+	{Name: "data.eval", Default: Splits{"dev"}, Read: true, Compared: true,
+		Meaning: "split to evaluate on, named the same way, or a list such as `[dev, test]`: the metrics of the first " +
+			"have plain names, and those of the others begin with the split, such as `test/accuracy`",
+		See: "[evaluate.md](evaluate.md#several-splits)"},
 	{Name: "data.features", Change: FromStart, Read: true,
 		Meaning: "names of features in the records, by the graph's names, where they differ, such as " +
 			"`data.features.image=pixels`"},
@@ -281,7 +283,7 @@ var table = []Param{
 		Meaning: "examples that texts are generated for, drawn by `seed`; 0: as many as fit into the budget"},
 	{Name: "eval.generate.budget", Default: 0.1, check: between(0, math.Inf(1), "more than 0"),
 		Meaning: "without `eval.generate.examples`: the part of the time of training until the first evaluation that its " +
-			"texts may take. Later evaluations have the same examples"},
+			"texts may take, of all splits together. Later evaluations have the same examples"},
 	{Name: "optimizer.learning_rate", Default: 5e-5, check: between(0, math.Inf(1), "more than 0"),
 		Flag:    Flag{"learning-rate", OfOptimizer, "", "peak learning rate"},
 		Meaning: "peak learning rate of the schedule"},

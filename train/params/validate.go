@@ -134,6 +134,9 @@ func (p Params) checkData() error {
 	if d.Rows != 0 && p.Strategy.Input == InputLocal {
 		return Errorf("strategy.input", "is local and data.rows is %d; expected 0, because workers that read their own parts cannot fill rows together; use strategy.input=chief, or leave out data.rows", d.Rows).And("data.rows")
 	}
+	if err := d.Eval.validate("data.eval"); err != nil {
+		return err
+	}
 	if err := d.ClassWeights.validate("data.class_weights", ClassesNone, ClassesBalanced); err != nil {
 		return err
 	}

@@ -95,6 +95,7 @@ func checkNode(node *yaml.Node, t reflect.Type, path string) error {
 		if node.Kind != yaml.ScalarNode {
 			return bad("a word, or a number for each class")
 		}
+	case t == reflect.TypeFor[Splits]() && node.Kind == yaml.ScalarNode:
 	case t.Kind() == reflect.Struct || t.Kind() == reflect.Map:
 		if node.Kind != yaml.MappingNode {
 			return bad("a section with names")

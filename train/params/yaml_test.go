@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -163,6 +165,77 @@ func TestStrategyParams(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%s\n is %s\nwant %s", test.settings, got, test.want)
+		}
+	}
+}
+
+// TestSplits sets the splits to evaluate on in all forms, and writes them as they were.
+func TestSplits(t *testing.T) {
+	for _, c := range []struct {
+		setting string
+		yaml    string // of eval, or a part of an error
+		flat    string
+	}{
+		{"data.eval=test", "eval: test\n", "test"},
+		{"data.eval=[test]", "eval: test\n", "test"},
+		{"data.eval=[dev, test]", "eval:\n    - dev\n    - test\n", `["dev", "test"]`},
+		{`data.eval=["a, b", 'hard-*.tfrecord']`, "eval:\n    - a, b\n    - hard-*.tfrecord\n", `["a, b", "hard-*.tfrecord"]`},
+		{"data.eval=dev,test", "eval: dev,test\n", "dev,test"}, // may be the name of a file
+		{"data.eval=[]", "data.eval is an empty list; expected the name of a split", ""},
+		{"data.eval=[dev, '']", "data.eval has a split without a name; expected", ""},
+		{"data.eval=[dev, test, dev]", `data.eval has the split "dev" twice; leave out one`, ""},
+		{"data.eval=[dev, a, a/b]", `data.eval has the splits "a" and "a/b", whose metrics could not be told apart`, ""},
+		{"data.eval=[dev, [test]]", "data.eval[1] is a list; expected a text", ""},
+		{"data.eval={dev: 1}", "data.eval is a section with names; expected a list", ""},
+		{"data.eval[0]=dev", "there is no param data.eval[0]", ""},
+	} {
+		p := Defaults()
+		p.Graph, p.Data.Dir = "g", "d"
+		err := p.Load(nil, []string{c.setting})
+		if err == nil {
+			err = p.Validate()
+		}
+		if err != nil {
+			if c.flat != "" || !strings.Contains(err.Error(), c.yaml) {
+				t.Errorf("%s: %v, expected %q", c.setting, err, c.yaml)
+			}
+			continue
+		}
+		text, err := p.YAML()
+		if err != nil || c.flat == "" || !strings.Contains(string(text), "  "+c.yaml) {
+			t.Errorf("%s: %v\n%s\nexpected %q", c.setting, err, text, c.yaml)
+		}
+		flat := p.Flat()["data.eval"]
+		if flat != strconv.Quote(c.flat) || !slices.Equal(ParseSplits(c.flat), p.Data.Eval) {
+			t.Errorf("%s: is %v in one line, and comes back as %q; expected %s", c.setting, flat, ParseSplits(c.flat), c.flat)
+		}
+		back := Defaults()
+		if err := back.decode(text); err != nil || !slices.Equal(back.Data.Eval, p.Data.Eval) {
+			t.Errorf("%s comes back as %q, %v", c.setting, back.Data.Eval, err)
+		}
+	}
+	if d := Defaults().Data.Eval; !slices.Equal(d, Splits{"dev"}) {
+		t.Errorf("a setting changed the defaults: %q", d)
+	}
+}
+
+func TestMetricsOfSplits(t *testing.T) {
+	splits := Splits{"dev", "test", "test2", "dir/hard"}
+	for _, c := range []struct{ metric, split, plain string }{
+		{"f1", "dev", "f1"},
+		{"dev/f1", "dev", "dev/f1"}, // the first has plain names
+		{"test/f1", "test", "f1"},
+		{"test2/f1", "test2", "f1"},
+		{"dir/hard/head/f1", "dir/hard", "head/f1"},
+		{"dir/f1", "dev", "dir/f1"},
+	} {
+		if split, plain := splits.Cut(c.metric); split != c.split || plain != c.plain {
+			t.Errorf("%s is %s of %s; expected %s of %s", c.metric, plain, split, c.plain, c.split)
+		}
+	}
+	for i, want := range []string{"", "test/", "test2/", "dir/hard/"} {
+		if got := splits.Prefix(i); got != want {
+			t.Errorf("metrics of %s begin with %q; expected %q", splits[i], got, want)
 		}
 	}
 }

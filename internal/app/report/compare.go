@@ -54,17 +54,17 @@ func (r *runView) atStep() (step int64, known bool) {
 }
 
 // metrics returns the metrics of a run at a step: those of the evaluations while it trained, and of later ones,
-// whose names begin with the split if that is another one.
+// whose names begin with the split if that is not the run's first.
 func (r *runView) metrics(step int64) map[string]float64 {
 	out := make(map[string]float64)
-	own := cmp.Or(r.Run.Params["data.eval"], "eval")
+	own := r.Run.EvalSplits().First()
 	for _, e := range r.Evaluations {
 		if e.Step != step {
 			continue
 		}
 		for name, v := range e.Metrics {
 			if e.Split != own {
-				name = e.Split + " " + name
+				name = e.Split + "/" + name
 			}
 			out[name] = v
 		}

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -239,7 +238,8 @@ func (r *runView) lines(name string, logged bool) []line {
 			add("train", false, s.Steps, s.Values)
 		}
 		if s := r.Log.Eval[name]; s.Len() > 0 {
-			add(cmp.Or(r.Run.Params["data.eval"], "eval"), true, s.Steps, s.Values)
+			split, _ := r.Run.EvalSplits().Cut(name)
+			add(split, true, s.Steps, s.Values)
 		}
 		return out
 	}

@@ -70,11 +70,12 @@ func (r *runView) describeData() {
 		add("without packing", fmt.Sprintf("%.1f %% would be padding if each example had a row of the longest one's length, %d", 100*(1-s.Lengths.Mean/float64(s.Lengths.Max)), s.Lengths.Max))
 	}
 	limit, _ := strconv.Atoi(r.Run.Params["data.row_length"])
+	evaluated := r.Run.EvalSplits()
 	order := func(name string) int { // training, evaluation, the others
-		if i := slices.Index([]string{r.Run.Params["data.train"], r.Run.Params["data.eval"]}, name); i >= 0 {
+		if i := slices.Index(append([]string{r.Run.Params["data.train"]}, evaluated...), name); i >= 0 {
 			return i
 		}
-		return 2
+		return 1 + len(evaluated)
 	}
 	splits := slices.SortedFunc(maps.Keys(m.Splits), func(a, b string) int { return cmp.Or(order(a)-order(b), strings.Compare(a, b)) })
 	d.describeFeatures(m, splits)

@@ -14,7 +14,8 @@ import (
 
 // Evaluated is a split that evaluations read, with what the last evaluation summed up.
 type Evaluated struct {
-	split string
+	// Split is the name of the split.
+	Split string
 	// labels are the names of the classes of the graph's first label; nil if they are not known.
 	labels []string
 	// Batches and Records are the numbers of those that an evaluation reads.
@@ -70,6 +71,6 @@ func (e *Evaluated) Result(c *graphs.Contract, t task.Task, by string, step int6
 	if err != nil {
 		return nil, fmt.Errorf("evaluation: %w", err)
 	}
-	return &evaluation.Evaluation{By: by, Task: c.Task, Split: e.split, Step: step,
+	return &evaluation.Evaluation{By: by, Task: c.Task, Split: e.Split, Step: step,
 		Examples: e.Examples, Records: e.Records, Metrics: out, Detail: detail}, nil
 }

@@ -95,26 +95,30 @@ func CheckBest(p params.Params, export *graphs.Export) error {
 		return nil
 	}
 	of := loop.KnownTask(export.Contract)
+	splits := p.Data.Eval
+	_, plain := splits.Cut(p.Checkpoint.Best)
 	metrics, err := task.Metrics(of, export.Functions["evaluate"].Outputs, task.Classes(export.Contract))
 	if err != nil {
 		return err
-	}
-	var names []string
-	for _, m := range metrics {
-		names = append(names, m.Name)
 	}
 	generated, err := p.Eval.Generate.Scores()
 	if err != nil {
 		return err
 	}
-	for _, s := range generated {
-		names = append(names, s.Name)
+	var names []string
+	for i := range splits {
+		for _, m := range metrics {
+			names = append(names, splits.Prefix(i)+m.Name)
+		}
+		for _, s := range generated {
+			names = append(names, splits.Prefix(i)+s.Name)
+		}
 	}
 	if !slices.Contains(names, p.Checkpoint.Best) {
 		return params.Errorf("checkpoint.best", "is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s%s",
-			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names), ofTexts(p.Checkpoint.Best))
+			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names), ofTexts(plain))
 	}
-	_, err = p.Checkpoint.BestOrder(of)
+	_, err = p.BestOrder(of)
 	return err
 }
 
@@ -278,10 +282,16 @@ func (f *Preflight) features(labels bool, splits ...string) {
 
 // readSplits returns the splits that a training reads.
 func readSplits(p params.Params) []string {
-	if p.Train.EvalInterval == params.NoEval || p.Data.Eval == p.Data.Train {
-		return []string{p.Data.Train}
+	splits := []string{p.Data.Train}
+	if p.Train.EvalInterval == params.NoEval {
+		return splits
 	}
-	return []string{p.Data.Train, p.Data.Eval}
+	for _, eval := range p.Data.Eval {
+		if eval != p.Data.Train {
+			splits = append(splits, eval)
+		}
+	}
+	return splits
 }
 
 // graph checks that vocabulary and labels of the data match the graph.
@@ -340,15 +350,18 @@ func (f *Preflight) folder() bool {
 // trainingSplits checks the splits that a run trains and evaluates on. begins means that the run is
 // new.
 func (f *Preflight) trainingSplits(begins bool) {
-	train, eval := f.params.Data.Train, f.params.Data.Eval
+	splits := readSplits(f.params)
+	train := splits[0]
 	evaluates := f.params.Train.EvalInterval != params.NoEval
 	if f.split(train, "--set data.train=NAME") {
 		f.lengths(train)
 		f.answers(train, "convert with --label-column")
 	}
-	if evaluates && eval != train && f.split(eval, "--set data.eval=NAME, or train without evaluations with --eval-interval -2") {
-		f.lengths(eval)
-		f.answers(eval, "convert with --label-column, choose a split with labels with --set data.eval=NAME, or train without evaluations with --eval-interval -2")
+	for _, eval := range splits[1:] {
+		if f.split(eval, "--set data.eval=NAME, or train without evaluations with --eval-interval -2") {
+			f.lengths(eval)
+			f.answers(eval, "convert with --label-column, choose a split with labels with --set data.eval=NAME, or train without evaluations with --eval-interval -2")
+		}
 	}
 	if !begins {
 		return
@@ -359,11 +372,13 @@ func (f *Preflight) trainingSplits(begins bool) {
 	if !evaluates {
 		return
 	}
-	if answer, only := f.onlyAnswer(eval); only {
-		f.log.Warn("all examples of the evaluated split have the same label; its metrics mean little", "split", eval, "label", answer)
-	}
-	if f.sameExamples(train, eval) {
-		f.log.Warn("the run is evaluated on examples that it trains on; the metrics say nothing about new examples", "data.train", train, "data.eval", eval)
+	for _, eval := range f.params.Data.Eval {
+		if answer, only := f.onlyAnswer(eval); only {
+			f.log.Warn("all examples of the evaluated split have the same label; its metrics mean little", "split", eval, "label", answer)
+		}
+		if f.sameExamples(train, eval) {
+			f.log.Warn("the run is evaluated on examples that it trains on; the metrics say nothing about new examples", "data.train", train, "data.eval", eval)
+		}
 	}
 }
 
@@ -390,7 +405,11 @@ func (f *Preflight) split(split, flag string) bool {
 		f.add("data %s has no split %q and no other records; expected the folder that gorbit convert wrote, or one of TFRecords such as %s, with --data", f.records.Dir, split, tfrecord.ShardName(split, 0, 1))
 		return false
 	}
-	f.add("data %s has no split %q; expected one of %s; choose one with %s%s", f.records.Dir, split, strings.Join(there, ", "), flag, words.DidYouMean(split, there))
+	hint := words.DidYouMean(split, there)
+	if strings.Contains(split, ",") && strings.Contains(flag, "data.eval") {
+		hint = "; several splits are a list, as in --set 'data.eval=[dev, test]'"
+	}
+	f.add("data %s has no split %q; expected one of %s; choose one with %s%s", f.records.Dir, split, strings.Join(there, ", "), flag, hint)
 	return false
 }
 

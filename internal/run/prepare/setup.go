@@ -95,7 +95,7 @@ func (s *Setup) Evaluations(ctx context.Context, split string) (*Evaluated, erro
 	if err != nil {
 		return nil, err
 	}
-	out := &Evaluated{split: split, Batches: first.BatchesPerEpoch(), Records: first.NumExamples(), Open: loop.Evaluations(divided)}
+	out := &Evaluated{Split: split, Batches: first.BatchesPerEpoch(), Records: first.NumExamples(), Open: loop.Evaluations(divided)}
 	if label := s.Export.Contract.Label(); label != nil {
 		out.labels = ClassesOf(s.Export.Contract, label.Name, cmp.Or(s.Params.Data.Features[label.Name], label.Name), s.Data.Manifest)
 	}
@@ -108,6 +108,19 @@ func (s *Setup) Evaluations(ctx context.Context, split string) (*Evaluated, erro
 	}
 	if err := errors.Join(err, first.Close()); err != nil {
 		return nil, err
+	}
+	return out, nil
+}
+
+// EvaluatedSplits returns the splits of data.eval, as Evaluations does.
+func (s *Setup) EvaluatedSplits(ctx context.Context) ([]*Evaluated, error) {
+	var out []*Evaluated
+	for _, split := range s.Params.Data.Eval {
+		of, err := s.Evaluations(ctx, split)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, of)
 	}
 	return out, nil
 }

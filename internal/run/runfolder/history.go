@@ -54,7 +54,7 @@ type Values map[string]string
 
 // ValuesOf returns the params as recorded in a history. Params that mean the same for a task are equal.
 func ValuesOf(p params.Params, of task.Task) (Values, error) {
-	if order, err := p.Checkpoint.BestOrder(of); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == params.BestModes[order] {
+	if order, err := p.BestOrder(of); p.Checkpoint.Best == "" || err == nil && p.Checkpoint.BestMode == params.BestModes[order] {
 		p.Checkpoint.BestMode = ""
 	}
 	if p.Checkpoint.BestMode == "" {

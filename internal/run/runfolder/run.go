@@ -1,6 +1,7 @@
 package runfolder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/summary"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // Run is what the folder of a run says of it.
@@ -179,6 +181,12 @@ func readParams(folder string) (map[string]string, error) {
 	return flat, nil
 }
 
+// EvalSplits returns the splits that the run is evaluated on, or one with the name eval if its params
+// do not say them.
+func (r *Run) EvalSplits() params.Splits {
+	return params.ParseSplits(cmp.Or(r.Params["data.eval"], "eval"))
+}
+
 // FlatParams returns the params of a YAML file by name, section.name.
 func FlatParams(content []byte) (map[string]string, error) {
 	var root yaml.Node
@@ -204,6 +212,11 @@ func FlatParams(content []byte) (map[string]string, error) {
 		case n.Kind == yaml.ScalarNode:
 			out[prefix] = n.Value
 		default: // a list
+			var splits params.Splits
+			if prefix == "data.eval" && n.Decode(&splits) == nil {
+				out[prefix] = splits.String()
+				return
+			}
 			text, err := yaml.Marshal(n)
 			if err == nil {
 				out[prefix] = strings.Join(strings.Fields(string(text)), " ")
