@@ -206,8 +206,11 @@ func (v *view) steps() ticks.Scale {
 	return x
 }
 
-// capital writes a metric's name as a title.
+// capital writes a metric's name as a title. The name of a split is left as it is.
 func capital(name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
 	if len(name) <= 4 && name != "loss" { // f1, mcc, rmse
 		return strings.ToUpper(name)
 	}
