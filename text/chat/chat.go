@@ -1,0 +1,106 @@
+// Package chat renders conversations as the chat template of a language model says: the text that
+// transformers' apply_chat_template gives.
+//
+// A template is a program of its model, in Jinja. What is not known of that language is refused by its
+// name, and a template can do no harm but be wrong: it reaches nothing outside of the conversation, and
+// its work is limited.
+package chat
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gorbit-ml/gorbit/internal/data/jinja"
+)
+
+// Message is a turn of a conversation.
+type Message struct {
+	Role    string `json:"role"` // system, user or assistant, in most templates
+	Content string `json:"content"`
+}
+
+// Assistant is the role whose turns a model learns and writes.
+const Assistant = "assistant"
+
+// Format is a chat template as a model's files have it. Datasets and runs keep it in their manifests.
+type Format struct {
+	Template string `json:"template"`
+	// Tokens are the texts of special tokens by their names in templates, such as bos_token.
+	Tokens map[string]string `json:"tokens,omitempty"`
+}
+
+// Template renders conversations. Any number of goroutines may use it.
+type Template struct {
+	format Format
+	parsed *jinja.Template
+	// Now is the time that a template may ask for, by strftime_now.
+	Now func() time.Time
+}
+
+// New reads a template.
+func New(f Format) (*Template, error) {
+	parsed, err := jinja.Parse(f.Template)
+	if err != nil {
+		return nil, err
+	}
+	return &Template{format: f, parsed: parsed, Now: time.Now}, nil
+}
+
+// Render returns the text of a conversation. With prompt it ends with what an answer of the assistant begins
+// with.
+func (t *Template) Render(messages []Message, prompt bool) (string, error) {
+	text, _, err := t.render(messages, prompt, t.Now())
+	return text, err
+}
+
+// Span is a part of a text, from a byte to the one after its last.
+type Span struct{ From, To int }
+
+func (t *Template) render(messages []Message, prompt bool, now time.Time) (string, []Span, error) {
+	list := make([]jinja.Object, len(messages))
+	for i, m := range messages {
+		list[i] = jinja.Object{{Key: "role", Text: m.Role}, {Key: "content", Text: m.Content}}
+	}
+	values := map[string]any{"messages": list, "tools": nil, "documents": nil, "add_generation_prompt": prompt}
+	for name, token := range t.format.Tokens {
+		values[name] = token
+	}
+	text, found, err := t.parsed.Render(values, now)
+	var spans []Span
+	for _, s := range found {
+		spans = append(spans, Span(s))
+	}
+	return text, spans, err
+}
+
+// Answers returns the text of a conversation and the spans of it that the assistant writes, in order.
+//
+// Those are what a template has in {% generation %}. Without that they are what each turn of the
+// assistant adds to the text up to it and the beginning of an answer. That needs a template which does not
+// change what it wrote before because of what follows; one that does is refused.
+func (t *Template) Answers(messages []Message) (string, []Span, error) {
+	now := t.Now()
+	text, spans, err := t.render(messages, false, now)
+	if err != nil || len(spans) > 0 {
+		return text, spans, err
+	}
+	for i, m := range messages {
+		if m.Role != Assistant {
+			continue
+		}
+		before, _, err := t.render(messages[:i], true, now)
+		if err != nil {
+			return "", nil, fmt.Errorf("the messages before message %d, alone: %w", i+1, err)
+		}
+		after, _, err := t.render(messages[:i+1], false, now)
+		if err != nil {
+			return "", nil, fmt.Errorf("the messages up to message %d, alone: %w", i+1, err)
+		}
+		if !strings.HasPrefix(after, before) || !strings.HasPrefix(text, after) {
+			return "", nil, fmt.Errorf("the chat template writes message %d otherwise when others follow, so that what the assistant wrote cannot be found in the text; expected a template with {%% generation %%} around it", i+1)
+		}
+		spans = append(spans, Span{From: len(before), To: len(after)})
+	}
+	return text, spans, nil
+}
