@@ -49,7 +49,7 @@ func (c *Contract) check() error {
 	case c.State == "":
 		return errors.New("state is empty")
 	}
-	for _, check := range []func() error{c.checkFeatures, c.checkAxes, c.checkMasking, c.checkHyperparameters, c.checkUpdates, c.checkModel, c.checkMetrics, c.checkOutputs, c.checkGeneration} {
+	for _, check := range []func() error{c.checkFeatures, c.checkAxes, c.checkTargets, c.checkMasking, c.checkHyperparameters, c.checkUpdates, c.checkModel, c.checkMetrics, c.checkOutputs, c.checkGeneration} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -152,18 +152,24 @@ type made struct {
 	more   bool // it may have more axes than these
 }
 
+// targetAxes are the axes of a feature with a value per token of the targets.
+var targetAxes = []string{"rows", "target_length"}
+
 var makes = map[string]made{
-	"sequence_ids":     {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
-	"position_ids":     {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
-	"example_ids":      {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
-	"starts":           {InputPacked, []string{"int32"}, []string{axisExamples}, false},
-	"offset":           {InputPacked, []string{"int32"}, []string{axisExamples}, false},
-	"masked_positions": {InputPacked, []string{"int32"}, []string{"predictions"}, false},
-	"masked_labels":    {InputPacked, []string{"int32"}, []string{"predictions"}, false},
-	"masked_weights":   {InputPacked, []string{"float32"}, []string{"predictions"}, false},
-	"multi_hot":        {"", []string{"float32"}, []string{axisExamples}, true},
-	"mask":             {InputDense, []string{"uint8", "int32", "int64", "float32", "bool"}, []string{axisExamples}, true},
-	"length":           {InputDense, []string{"int32", "int64", "float32"}, []string{axisExamples}, false},
+	"sequence_ids":        {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
+	"position_ids":        {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
+	"example_ids":         {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
+	"target_sequence_ids": {InputPacked, []string{"int32"}, targetAxes, false},
+	"target_position_ids": {InputPacked, []string{"int32"}, targetAxes, false},
+	"target_example_ids":  {InputPacked, []string{"int32"}, targetAxes, false},
+	"starts":              {InputPacked, []string{"int32"}, []string{axisExamples}, false},
+	"offset":              {InputPacked, []string{"int32"}, []string{axisExamples}, false},
+	"masked_positions":    {InputPacked, []string{"int32"}, []string{"predictions"}, false},
+	"masked_labels":       {InputPacked, []string{"int32"}, []string{"predictions"}, false},
+	"masked_weights":      {InputPacked, []string{"float32"}, []string{"predictions"}, false},
+	"multi_hot":           {"", []string{"float32"}, []string{axisExamples}, true},
+	"mask":                {InputDense, []string{"uint8", "int32", "int64", "float32", "bool"}, []string{axisExamples}, true},
+	"length":              {InputDense, []string{"int32", "int64", "float32"}, []string{axisExamples}, false},
 }
 
 // checkMake checks that a feature can be made as it is declared.
@@ -216,8 +222,8 @@ func (c *Contract) checkAxes() error {
 			return fmt.Errorf("feature %s has axes %v of shape %s; expected the open axis examples first", f.Name, f.Axes, shapeText(f.Shape))
 		case first != axisExamples && first != "rows" && first != "predictions":
 			return fmt.Errorf("feature %s has axes %v of shape %s; expected an open axis examples, rows or predictions first", f.Name, f.Axes, shapeText(f.Shape))
-		case first == "rows" && (len(f.Axes) < 2 || f.Axes[1] != "length" || f.Shape[1] != open):
-			return fmt.Errorf("feature %s has axes %v of shape %s; expected the open axes rows and length first", f.Name, f.Axes, shapeText(f.Shape))
+		case first == "rows" && (len(f.Axes) < 2 || f.Axes[1] != "length" && f.Axes[1] != targetAxes[1] || f.Shape[1] != open):
+			return fmt.Errorf("feature %s has axes %v of shape %s; expected the open axes rows and length, or rows and target_length, first", f.Name, f.Axes, shapeText(f.Shape))
 		}
 		for k, name := range f.Axes {
 			if c.Input != InputDense || f.Shape[k] != open || name == axisExamples {
@@ -231,6 +237,36 @@ func (c *Contract) checkAxes() error {
 			}
 			padded = name
 		}
+	}
+	return nil
+}
+
+// checkTargets checks that the targets of sources are there, if a feature or the task is of them, and
+// that they have tokens on both sides.
+func (c *Contract) checkTargets() error {
+	of := ""
+	if i := slices.IndexFunc(c.Features, Feature.OfTarget); i >= 0 {
+		of = fmt.Sprintf("feature %s has axes %v", c.Features[i].Name, c.Features[i].Axes)
+	}
+	if c.Task == seq2seqTask {
+		of = "task is " + seq2seqTask
+	}
+	if of == "" {
+		return nil
+	}
+	if c.Input != InputPacked {
+		return fmt.Errorf("%s and input is %q; expected input %q", of, c.Input, InputPacked)
+	}
+	for _, side := range []struct {
+		name string
+		axes []string
+	}{{"input_ids", []string{"rows", "length"}}, {TargetIDs, targetAxes}} {
+		if f := c.Feature(side.name); f == nil || f.DType != "int32" || f.Make != "" || f.Role != RoleInput || !slices.Equal(f.Axes, side.axes) {
+			return fmt.Errorf("%s; expected a feature %s of dtype int32, role input, axes %v and no make, the tokens of that side", of, side.name, side.axes)
+		}
+	}
+	if c.Masking != nil {
+		return fmt.Errorf("%s and there is masking; expected none, because targets are not masked", of)
 	}
 	return nil
 }

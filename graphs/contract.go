@@ -269,6 +269,17 @@ func (f Feature) Classes() int {
 	return int(*f.Below)
 }
 
+// TargetIDs is the feature with the tokens of targets.
+const TargetIDs = "target_ids"
+
+// seq2seqTask is the task of models that make a target of each source.
+const seq2seqTask = "seq2seq"
+
+// OfTarget reports whether the feature has a value for each token of the targets.
+func (f Feature) OfTarget() bool {
+	return len(f.Axes) > 1 && slices.Equal(f.Axes[:2], targetAxes)
+}
+
 // Masking describes how tokens are masked for a masked language model.
 type Masking struct {
 	MaskToken int32 `json:"mask_token"`

@@ -297,8 +297,8 @@ func TestPackedErrors(t *testing.T) {
 		{`"special": [0]`, `"special": [9]`, "masking has the token 9; expected a token of 0 to 8"},
 		{`"mask_token": 4`, `"mask_token": -4`, "masking has the token -4; expected a token of 0 to 8"},
 		{`"masking"`, `"marking"`, `feature at has make "masked_positions"; expected masking`},
-		{`["rows", "length"]`, `["rows", "words"]`, "feature tokens has axes [rows words] of shape [?,?]; expected the open axes rows and length first"},
-		{`["rows", "length"]`, `["rows", "length"], "shape": [null, 9]`, "expected the open axes rows and length first"},
+		{`["rows", "length"]`, `["rows", "words"]`, "feature tokens has axes [rows words] of shape [?,?]; expected the open axes rows and length, or rows and target_length, first"},
+		{`["rows", "length"]`, `["rows", "length"], "shape": [null, 9]`, "expected the open axes rows and length, or rows and target_length, first"},
 		{`["rows", "length"]`, `["words"]`, "expected an open axis examples, rows or predictions first"},
 		{`["predictions"], "make"`, `["examples"], "make"`, `feature at has make "masked_positions", dtype int32 and axes [examples]; expected dtype [int32] and axes [predictions]`},
 		{`"shape": [null, 3], "make"`, `"shape": [null, null], "make"`, ""},
@@ -311,6 +311,53 @@ func TestPackedErrors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s for %s: got %v, want %s", test.new, test.old, err, test.want)
 		}
+	}
+}
+
+// targetFeatures is the part of a contract with the features of an encoder-decoder model.
+const targetFeatures = `"input": "packed", "features": [
+ {"name": "input_ids", "dtype": "int32", "axes": ["rows", "length"]},
+ {"name": "sequence_ids", "dtype": "int32", "axes": ["rows", "length"], "make": "sequence_ids"},
+ {"name": "target_ids", "dtype": "int32", "axes": ["rows", "target_length"], "below": 9},
+ {"name": "at", "dtype": "int32", "axes": ["rows", "target_length"], "make": "target_position_ids"},
+ {"name": "numbers", "dtype": "int32", "axes": ["rows", "target_length"], "make": "target_sequence_ids"},
+ {"name": "examples_of", "dtype": "int32", "axes": ["rows", "target_length"], "make": "target_example_ids", "role": "id"},
+ {"name": "target_weights", "dtype": "float32", "axes": ["rows", "target_length"], "role": "weight"}`
+
+func TestTargetErrors(t *testing.T) {
+	base := strings.NewReplacer(`"version": 2`, `"version": 3`, `"regression"`, `"seq2seq"`, `"features": [`, targetFeatures+",").Replace(miniatureContract)
+	c, err := parseContract([]byte(base))
+	if err != nil || !c.Feature("at").OfTarget() || c.Feature("sequence_ids").OfTarget() {
+		t.Fatalf("got %+v, %v", c, err)
+	}
+	for _, test := range []struct{ old, new, want string }{
+		{`"name": "target_ids"`, `"name": "answer"`, "task is seq2seq; expected a feature target_ids of dtype int32, role input, axes [rows target_length] and no make"},
+		{`"name": "target_ids", "dtype": "int32"`, `"name": "target_ids", "dtype": "int64"`, "expected a feature target_ids of dtype int32"},
+		{`"below": 9`, `"role": "label"`, "expected a feature target_ids of dtype int32, role input"},
+		{`"name": "input_ids"`, `"name": "source"`, "task is seq2seq; expected a feature input_ids of dtype int32, role input, axes [rows length] and no make"},
+		{`"input": "packed"`, `"input": "dense"`, `feature sequence_ids has make "sequence_ids" and input is "dense"; expected input "packed"`},
+		{`"features": [`, `"masking": {"mask_token": 4, "vocab_size": 9}, "features": [`, "task is seq2seq and there is masking; expected none"},
+		{`["rows", "target_length"], "make": "target_position_ids"`, `["rows", "length"], "make": "target_position_ids"`, `feature at has make "target_position_ids", dtype int32 and axes [rows length]; expected dtype [int32] and axes [rows target_length]`},
+		{`["rows", "length"], "make": "sequence_ids"`, `["rows", "target_length"], "make": "sequence_ids"`, `feature sequence_ids has make "sequence_ids", dtype int32 and axes [rows target_length]; expected dtype [int32] and axes [rows length]`},
+		{`"name": "numbers", "dtype": "int32"`, `"name": "numbers", "dtype": "int64"`, `feature numbers has make "target_sequence_ids", dtype int64`},
+		{`"axes": ["rows", "target_length"], "role"`, `"axes": ["target_length", "rows"], "role"`, "expected an open axis examples, rows or predictions first"},
+		{`"axes": ["rows", "target_length"], "role"`, `"axes": ["rows", "target_length"], "shape": [null, 4], "role"`, "axis target_length is open in feature examples_of and 4 in feature target_weights; expected one size"},
+		{`"seq2seq"`, `""`, ""},
+	} {
+		if strings.Count(base, test.old) == 0 {
+			t.Fatalf("%s is not in the contract", test.old)
+		}
+		_, err := parseContract([]byte(strings.Replace(base, test.old, test.new, 1)))
+		if test.want == "" && err == nil {
+			continue
+		}
+		if err == nil || test.want == "" || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s for %s: got %v, want %s", test.new, test.old, err, test.want)
+		}
+	}
+	other := strings.NewReplacer(`"seq2seq"`, `""`, `"name": "target_ids"`, `"name": "answer"`).Replace(base)
+	if _, err := parseContract([]byte(other)); err == nil || !strings.Contains(err.Error(), "feature answer has axes [rows target_length]; expected a feature target_ids") {
+		t.Errorf("got %v", err)
 	}
 }
 
