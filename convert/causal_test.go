@@ -1,9 +1,14 @@
 package convert
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -134,18 +139,7 @@ func TestPrompts(t *testing.T) {
 	if got := idsOf(t, cfg, Train); !reflect.DeepEqual(got, wantIDs) {
 		t.Errorf("got %v, expected %v", got, wantIDs)
 	}
-	var weights [][]float32
-	eachRecord(t, cfg, Train, func(data []byte) {
-		features, err := tfrecord.ParseExample(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range features {
-			if f.Name == TokenWeights {
-				weights = append(weights, f.Floats)
-			}
-		}
-	})
+	weights := weightsOf(t, cfg)
 	if !reflect.DeepEqual(weights, wantWeights) {
 		t.Errorf("weights %v, expected %v", weights, wantWeights)
 	}
@@ -161,6 +155,120 @@ func TestPrompts(t *testing.T) {
 		cfg.Overwrite = true
 		if _, err := Run(t.Context(), cfg, quiet); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, expected %s", err, want)
+		}
+	}
+}
+
+// weightsOf returns the weights of tokens of the records of Train.
+func weightsOf(t *testing.T, cfg Config) (weights [][]float32) {
+	t.Helper()
+	eachRecord(t, cfg, Train, func(data []byte) {
+		features, err := tfrecord.ParseExample(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range features {
+			if f.Name == TokenWeights {
+				weights = append(weights, f.Floats)
+			}
+		}
+	})
+	return weights
+}
+
+// chatFolder makes a folder with a tokenizer of the tests and what transformers keeps beside it.
+func chatFolder(t *testing.T, tokenizer string, settings map[string]any) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "text", "tokenizerjson", "testdata", tokenizer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside, err := json.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, "tokenizer.json"), string(content))
+	put(t, filepath.Join(dir, "tokenizer_config.json"), string(beside))
+	return dir
+}
+
+// TestChats has conversations whose tokens, and those that the assistant wrote, are those of transformers, by
+// the marks of a template, and without them by what each turn adds.
+func TestChats(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("testdata", "chat.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var golden []struct {
+		Tokenizer, Template string
+		Special             map[string]any
+		Cases               []struct {
+			Messages json.RawMessage
+			IDs      []int32
+			Learned  []float32
+		}
+	}
+	if err := json.Unmarshal(data, &golden); err != nil {
+		t.Fatal(err)
+	}
+	marks := regexp.MustCompile(`{% (end)?generation %}`)
+	for _, g := range golden {
+		for _, template := range []string{g.Template, marks.ReplaceAllString(g.Template, "")} {
+			rows, wantIDs, want := "", [][]int32(nil), [][]float32(nil)
+			for _, c := range g.Cases {
+				var line bytes.Buffer
+				if err := json.Compact(&line, c.Messages); err != nil {
+					t.Fatal(err)
+				}
+				rows += fmt.Sprintf("{\"chat\": %s}\n", &line)
+				wantIDs, want = append(wantIDs, c.IDs), append(want, c.Learned)
+			}
+			settings := maps.Clone(g.Special)
+			settings["chat_template"] = template
+			cfg := in(write(t, map[string]string{"x.jsonl": rows}), Config{Task: "lm", MaxLength: 100, ChatColumn: "chat", Inputs: []Input{{Train, "x.jsonl"}}})
+			cfg.Vocab = chatFolder(t, g.Tokenizer, settings)
+			m := mustRun(t, cfg)
+			if got := idsOf(t, cfg, Train); !reflect.DeepEqual(got, wantIDs) {
+				t.Errorf("%s: got %v, expected %v", g.Tokenizer, got, wantIDs)
+			}
+			if got := weightsOf(t, cfg); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: weights %v, expected %v", g.Tokenizer, got, want)
+			}
+			if m.Columns != (Columns{Chat: "chat"}) || m.Chat == nil || m.Chat.Template != template || m.Chat.Tokens["eos_token"] != g.Special["eos_token"] {
+				t.Errorf("%s: the manifest has %+v and the template %+v", g.Tokenizer, m.Columns, m.Chat)
+			}
+		}
+	}
+}
+
+// TestChatsAreRefused has rows and templates of which records are not made.
+func TestChatsAreRefused(t *testing.T) {
+	const plain = "{% for m in messages %}{{ '<|im_start|>' + m.role + ' ' + m.content + eos_token }}{% endfor %}"
+	const turns = `[{"role": "user", "content": "it is late"}, {"role": "assistant", "content": "it is"}, {"role": "user", "content": "so"}]`
+	for _, c := range []struct{ template, messages, want string }{
+		{plain, turns, ""},
+		{plain, `[{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]`, ""},
+		{plain, `[{"role": "assistant", "content": "b", "tool_calls": null}]`, ""},
+		{plain, `[{"role": "user", "content": "a"}]`, "has no message of the assistant, which is learned"},
+		{plain, `[]`, "is []; expected a list of messages"},
+		{plain, `"a"`, "is a; expected a list of messages"},
+		{plain, `[{"role": "user"}]`, `message 1 has no text "content"; expected an object with the texts role and content, or from and value`},
+		{plain, `[{"role": "user", "content": ["a"]}]`, `message 1 has no text "content"`},
+		{plain, `[{"role": "user", "content": "a", "name": "me"}]`, "message 1 has name, which is not known here; expected role and content alone"},
+		{plain, `[{"from": "tool", "value": "a"}]`, `message 1 is from "tool"; expected human, gpt or system`},
+		{plain, `[{"role": "user", "content": "` + strings.Repeat("it is late ", 40) + `"}, {"role": "assistant", "content": "b"}]`, "has no token of an answer among the first 40, the maximum length"},
+		{"{{ raise_exception('never') }}", `[{"role": "user", "content": "a"}]`, "the chat template refuses the conversation: never"},
+		{"{% for m in messages %}{% if loop.last %}!{% endif %}{{ m.content }}{% endfor %}", `[{"role": "assistant", "content": "b"}, {"role": "user", "content": "a"}]`, "the chat template writes message 1 otherwise when others follow"},
+		{"{% include 'x' %}", `[]`, `its chat template is not known here: line 1 of the chat template: the statement "include" is not known here`},
+		{"{{ bos_token }}", `[]`, "nothing of bos_token, which its chat template names; expected it in tokenizer_config.json, null for none"},
+		{"", `[]`, "has no chat template; expected a folder with a chat_template.jinja or a tokenizer_config.json that has one, or a GGUF (--tokenizer)"},
+	} {
+		cfg := in(write(t, map[string]string{"x.jsonl": fmt.Sprintf("{\"chat\": %s}\n", c.messages)}), Config{Task: "lm", MaxLength: 40, ChatColumn: "chat", Inputs: []Input{{Train, "x.jsonl"}}})
+		cfg.Vocab = chatFolder(t, "smollm.json", map[string]any{"eos_token": "<|im_end|>", "chat_template": c.template})
+		_, err := Run(t.Context(), cfg, quiet)
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q, %.80s: %v; expected %q", c.template, c.messages, err, c.want)
 		}
 	}
 }

@@ -113,6 +113,9 @@ type Config struct {
 	// TextColumn, PairColumn and LabelColumn name the columns of TextTask. If
 	// PairColumn or LabelColumn is "", there is no second text or no label.
 	TextColumn, PairColumn, LabelColumn string
+	// ChatColumn names the column of JSON with conversations, for LanguageModel. Each is rendered by the chat
+	// template of the tokenizer, and what the assistant says is learned.
+	ChatColumn string
 	// Labels lists the labels in the order of their ids. The default is the labels of
 	// the training split (of all splits, if there is no training split): in numeric
 	// order if all are integers, and otherwise sorted by bytes.

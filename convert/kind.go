@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
+	"github.com/gorbit-ml/gorbit/internal/data/table"
 )
 
 // Kind is what the examples of a task ask for, and so the form of the answers in its records.
@@ -61,7 +62,7 @@ func (c *Config) formats() string {
 func (c *Config) formatOfKind(path string, f Format) Format {
 	name, _ := stream.CutSuffix(strings.ToLower(path))
 	switch kind := c.task().kind; {
-	case kind.texts() && c.TextColumn == "":
+	case kind.texts() && c.TextColumn == "" && c.ChatColumn == "":
 		return PlainLines
 	case kind == Tokens && (f == TSV || slices.Contains([]string{".conll", ".conllu", ".iob", ".bio"}, filepath.Ext(name))):
 		return CoNLL
@@ -80,6 +81,12 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("format is %s for task %s; expected squad, jsonl or json for task %s, and others for other tasks", c.Format, c.taskName(), QuestionAnswering)
 	case kind == QuestionAnswering && len(c.Labels) > 0:
 		fail("labels are given; task %s has none", QuestionAnswering)
+	case c.ChatColumn != "" && kind != LanguageModel:
+		fail("a column of conversations is given, which is for task %s; leave it out", LanguageModel)
+	case c.ChatColumn != "" && (c.TextColumn != "" || c.PairColumn != "" || c.Documents != EachText || c.Blocks != JoinDocuments):
+		fail("a column of conversations is given, each of which is an example; leave out the text column, the pair column, the kind of documents and blocks")
+	case c.ChatColumn != "" && c.Format != Auto && !table.Format(c.Format).Objects():
+		fail("a column of conversations is given, and the format is %s; expected jsonl or json", c.Format)
 	case c.TextColumn == "" && kind != Tokens && !kind.texts() && kind != QuestionAnswering:
 		fail("no text column is given; expected the name of a column (--text-column)")
 	case kind.texts() && (c.PairColumn != "" && kind != LanguageModel || c.LabelColumn != "" || len(c.Labels) > 0):
@@ -90,7 +97,7 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("a pair column is given, of which each row is an example; leave out the kind of documents and blocks")
 	case kind.texts() && c.TextColumn != "" && c.Format == PlainLines:
 		fail("format %s has no columns; leave out the text column", PlainLines)
-	case kind.texts() && c.TextColumn == "" && c.Format != Auto && c.Format != PlainLines:
+	case kind.texts() && c.TextColumn == "" && c.ChatColumn == "" && c.Format != Auto && c.Format != PlainLines:
 		fail("no text column is given; name it, or choose format %s for a text on each line", PlainLines)
 	case kind == Tokens && c.PairColumn != "":
 		fail("task %s has no pairs; leave out the pair column", c.Task)

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/text/chat"
 )
 
 // The format of a manifest.
@@ -46,6 +47,8 @@ type Manifest struct {
 	LabelThreshold *float64 `json:"label_threshold,omitempty"`
 	// Vocab is zero if no feature has text.
 	Vocab Vocab `json:"vocab,omitzero"`
+	// Chat is the chat template of the tokenizer, for LanguageModel; nil if it has none.
+	Chat *chat.Format `json:"chat,omitempty"`
 	// MaxLength is the maximum number of ids of a record; 0 if no feature has text.
 	MaxLength int `json:"max_length,omitempty"`
 	// WordStarts says that records tell which ids begin a word.
@@ -65,6 +68,7 @@ type Manifest struct {
 type Columns struct {
 	Text  string `json:"text"`
 	Pair  string `json:"text_pair,omitempty"`
+	Chat  string `json:"chat,omitempty"`
 	Label string `json:"label,omitempty"`
 }
 

@@ -68,7 +68,7 @@ type questions struct {
 // newQuestions returns the maker of records for QuestionAnswering, and describes it in the manifest.
 func newQuestions(c *conversion) *questions {
 	t := c.cfg.task()
-	c.manifest.Columns, c.manifest.DocStride = Columns{t.text, t.pair, t.label}, c.cfg.DocStride
+	c.manifest.Columns, c.manifest.DocStride = Columns{Text: t.text, Pair: t.pair, Label: t.label}, c.cfg.DocStride
 	return &questions{c.cfg, c.log, c.tokenizer, map[string]*questionsFile{}}
 }
 

@@ -141,6 +141,8 @@ func newMaker(ctx context.Context, c *conversion, guess bool) (maker, error) {
 		return newTagged(ctx, c)
 	case kind == LanguageModel && c.cfg.PairColumn != "":
 		return newPrompts(c), nil
+	case c.cfg.ChatColumn != "":
+		return newChats(c)
 	case kind.texts():
 		return newBlocks(c)
 	case kind == QuestionAnswering:
@@ -262,6 +264,14 @@ func (c *conversion) readVocab() error {
 		c.manifest.Vocab.Special, c.manifest.Vocab.Mask = c.tokenizer.Roles(), c.tokenizer.MaskToken()
 		frame := c.tokenizer.Template().Single
 		c.manifest.Vocab.NoFirst, c.manifest.Vocab.NoLast = len(frame.Before) == 0, len(frame.After) == 0
+	}
+	if c.cfg.task().kind == LanguageModel {
+		if c.manifest.Chat = c.vocab.Chat; c.vocab.ChatErr != nil {
+			c.manifest.Chat = nil
+			if c.cfg.ChatColumn == "" {
+				c.log.Warn("the data have no chat template", "reason", c.vocab.ChatErr)
+			}
+		}
 	}
 	return c.checkLength()
 }

@@ -28,7 +28,7 @@ func newTexts(ctx context.Context, c *conversion, guess bool) (*texts, error) {
 		return nil, err
 	}
 	t := c.cfg.task()
-	c.manifest.Columns = Columns{t.text, t.pair, t.label}
+	c.manifest.Columns = Columns{Text: t.text, Pair: t.pair, Label: t.label}
 	c.manifest.Labels = append(c.manifest.Labels, l.names...)
 	c.manifest.LabelThreshold = c.cfg.LabelThreshold
 	return &texts{c.cfg, t, c.tokenizer, l}, nil

@@ -71,7 +71,9 @@ func openGGUF(path string) (_ *File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{Path: path, Name: JSON, Content: content, Tokenizer: t}, nil
+	out := &File{Path: path, Name: JSON, Content: content, Tokenizer: t}
+	out.Chat, out.ChatErr = chatOfGGUF(path, header.Values)
+	return out, nil
 }
 
 // fromGGUF makes a tokenizer.json of the metadata of a file.

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/gguf"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/text/chat"
 	"github.com/gorbit-ml/gorbit/text/sentencepiece"
 	"github.com/gorbit-ml/gorbit/text/tokenizerjson"
 )
@@ -53,6 +54,10 @@ type File struct {
 	Config text.Config
 	// MaxLength is the most tokens of a text, as the folder of the file says it; 0 if it does not.
 	MaxLength int
+	// Chat is the chat template of the folder or of the GGUF; nil if there is none. ChatErr is why there is
+	// none that can be used, which matters to conversations alone.
+	Chat    *chat.Format
+	ChatErr error
 }
 
 // Open reads a tokenizer. cfg is how text is prepared for a vocab.txt; other files say that themselves. Of a
@@ -76,6 +81,7 @@ func Open(path string, cfg text.Config) (*File, error) {
 			return nil, fmt.Errorf("tokenizer: %w", err)
 		}
 	}
+	f.Chat, f.ChatErr = readChat(path, s)
 	for _, other := range files[1:] {
 		if err := agree(f, other); err != nil {
 			return nil, err
