@@ -17,6 +17,14 @@ import (
 // Generates reports whether the run's graph continues texts.
 func (r *Run) Generates() bool { return r.Export.Contract.Generation != nil && r.TakesTexts() }
 
+// Chat returns how conversations are continued, by the chat template of the run's data; nil if they have none.
+func (r *Run) Chat(t *text.Tokenizer) (*predict.Chat, error) {
+	if r.Manifest == nil || r.Manifest.Chat == nil {
+		return nil, nil
+	}
+	return predict.NewChat(t, *r.Manifest.Chat)
+}
+
 // mostCacheBytes limits the caches, unless a user sets their tokens.
 const mostCacheBytes = 1 << 30
 

@@ -203,7 +203,7 @@ func writeModel(ctx context.Context, format string, o servable.Options, results 
 func completeServable(o *servable.Options, run *train.Run) error {
 	if run.Manifest != nil && run.TakesTexts() {
 		pairs := run.Manifest.Pairs()
-		o.Pairs = &pairs
+		o.Pairs, o.Chat = &pairs, run.Manifest.Chat
 		o.Tokenizer = run.Manifest.TokenizerConfig() // run.Tokenizer refused another --lowercase
 	}
 	label := run.Export.Contract.Label()

@@ -22,6 +22,7 @@ type generation struct {
 	end          []string
 	sequences    int
 	cacheTokens  int
+	chat         bool
 	flags        *pflag.FlagSet
 	own, samples []string // the names of all flags, and of those that mean to sample
 }
@@ -53,6 +54,7 @@ func (g *generation) add(f *pflag.FlagSet) {
 	f.StringVar(&g.early, "early-stopping", string(c.EarlyStopping), "when a beam search ends: true (as many continuations as beams), false (better ones are unlikely) or never (impossible)")
 	f.Float64Var(&c.RepetitionPenalty, "repetition-penalty", c.RepetitionPenalty, "above 1, makes tokens less likely that the text has")
 	f.IntVar(&c.NoRepeatNgramSize, "no-repeat-ngram-size", 0, "tokens in a row that are not repeated; 0 allows all")
+	f.BoolVar(&g.chat, "chat", false, "each text is a message of a user, which the model answers: the chat template of the run's data goes around it")
 	f.IntVar(&g.sequences, "sequences", defaultSequences, "most continuations, beams included, that are computed together")
 	f.IntVar(&g.cacheTokens, "cache-tokens", 0, "tokens that the model's caches hold (default: those of all --sequences, up to a GiB)")
 	f.VisitAll(func(flag *pflag.Flag) {
@@ -97,7 +99,21 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 		}
 		c.EOSTokenIDs = append(c.EOSTokenIDs, id)
 	}
-	if len(g.end) == 0 {
+	var chat *predict.Chat
+	if g.chat {
+		var err error
+		if chat, err = run.Chat(tokenizer); err != nil {
+			return predict.Generation{}, err
+		}
+		if chat == nil {
+			return predict.Generation{}, usagef("--chat is given, and the run's data have no chat template; expected data that were made with a tokenizer that has one")
+		}
+	}
+	switch {
+	case len(g.end) > 0:
+	case chat != nil:
+		c.EOSTokenIDs = chat.EndTokens
+	default:
 		c.EOSTokenIDs = predict.EndTokens(tokenizer)
 	}
 	if len(c.EOSTokenIDs) == 0 {
@@ -122,7 +138,7 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 		how = words.Count(int64(c.NumBeams), "beam")
 	}
 	log.Info("continuing texts", "by", how, "end_tokens", c.EOSTokenIDs)
-	return predict.Generation{Config: c, Limits: limits, Tokenizer: tokenizer}, nil
+	return predict.Generation{Config: c, Limits: limits, Tokenizer: tokenizer, Chat: chat}, nil
 }
 
 // generate writes the continuations of everything that was asked.

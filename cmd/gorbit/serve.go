@@ -61,6 +61,7 @@ gives another.
   POST /v1/models/NAME:predict   TensorFlow Serving's form; also :classify and
                                  :regress
   POST /v1/completions           OpenAI's form, of runs of task lm
+  POST /v1/chat/completions      the same, of those with a chat template
   GET  /v1/models                the models
   GET  /v1/models/NAME           its state; with /metadata, its signature
   GET  /healthz, /readyz, /metrics
@@ -288,8 +289,12 @@ func (s *serveFlags) generates(ctx context.Context, run *train.Run, t *text.Toke
 	if err != nil {
 		return nil, err
 	}
+	c, err := run.Chat(t)
+	if err != nil {
+		return nil, err
+	}
 	m, err := run.Generator(ctx, l)
-	return &serve.Generates{Model: m, Limits: l, Tokenizer: t, EOSTokenIDs: predict.EndTokens(t)}, err
+	return &serve.Generates{Model: m, Limits: l, Tokenizer: t, EOSTokenIDs: predict.EndTokens(t), Chat: c}, err
 }
 
 // isModel reports whether a folder has a served model.

@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/text/chat"
 )
 
 // Generation says how texts are continued.
@@ -20,6 +21,8 @@ type Generation struct {
 	Limits generate.Limits
 	// Tokenizer makes tokens of texts, and texts of tokens.
 	Tokenizer *text.Tokenizer
+	// Chat, if it is not nil, makes the text a message of a user, which is answered.
+	Chat *Chat
 	// Skip is that of Config.
 	Skip func(error)
 }
@@ -174,7 +177,7 @@ func (q *queue) add(p text.Pair) error {
 	if p.B != "" {
 		return q.in.Refuse("a second text is given; expected one, which is continued")
 	}
-	ids, err := Prompt(q.Tokenizer, p.A, q.Limits.MaxLength)
+	ids, err := q.prompt(p.A)
 	if err != nil {
 		return q.in.Refuse(err.Error())
 	}
@@ -184,6 +187,14 @@ func (q *queue) add(p text.Pair) error {
 	}
 	q.texts[q.next] = queued{r.Text, q.in.Refuse(generate.ErrForbidden.Error())}
 	return nil
+}
+
+// prompt returns the tokens of a text.
+func (g Generation) prompt(s string) ([]int32, error) {
+	if g.Chat != nil {
+		return g.Chat.Prompt(g.Tokenizer, []chat.Message{{Role: "user", Content: s}}, g.Limits.MaxLength)
+	}
+	return Prompt(g.Tokenizer, s, g.Limits.MaxLength)
 }
 
 // answer makes the answer of results.

@@ -92,6 +92,12 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	}
 	if o.Export.Contract.Task == string(convert.LanguageModel) {
 		beginAndEnd(config, tokenizer, special, vocab.Tokenizer)
+		if o.Chat != nil {
+			tokenizer["chat_template"] = o.Chat.Template
+			for name, token := range o.Chat.Tokens {
+				tokenizer[name], special[name] = token, token
+			}
+		}
 	} else if err := checkPadding(form, vocab); err != nil {
 		return err
 	}

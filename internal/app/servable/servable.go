@@ -24,6 +24,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/text/chat"
 )
 
 // Options describe a served model to write.
@@ -50,6 +51,8 @@ type Options struct {
 	DocStride int
 	// Pairs reports whether the model was trained on pairs of texts; nil if that is not known.
 	Pairs *bool
+	// Chat is the chat template of the data; nil if they have none.
+	Chat *chat.Format
 	// Out is the folder to write. It must not exist. With Overwrite it may be a served
 	// model, which is replaced.
 	Out       string

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -20,11 +21,10 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// completion is the body of POST /v1/completions, as OpenAI's API has it. The last fields are those of
+// sampling are the fields of all kinds of completions, as OpenAI's API has them. The last ones are those of
 // transformers.
-type completion struct {
+type sampling struct {
 	Model       string          `json:"model"`
-	Prompt      json.RawMessage `json:"prompt"`
 	MaxTokens   *int            `json:"max_tokens"`
 	Temperature *float64        `json:"temperature"`
 	TopP        *float64        `json:"top_p"`
@@ -41,10 +41,6 @@ type completion struct {
 	// These are refused unless they ask for nothing.
 	FrequencyPenalty float64            `json:"frequency_penalty"`
 	PresencePenalty  float64            `json:"presence_penalty"`
-	BestOf           *int               `json:"best_of"`
-	Echo             bool               `json:"echo"`
-	Logprobs         *int               `json:"logprobs"`
-	Suffix           string             `json:"suffix"`
 	LogitBias        map[string]float64 `json:"logit_bias"`
 
 	TopK              *int     `json:"top_k"`
@@ -54,6 +50,52 @@ type completion struct {
 	MinTokens         *int     `json:"min_tokens"`
 	NumBeams          *int     `json:"num_beams"`
 	LengthPenalty     *float64 `json:"length_penalty"`
+}
+
+// completion is the body of POST /v1/completions.
+type completion struct {
+	sampling
+	Prompt json.RawMessage `json:"prompt"`
+
+	// These are refused unless they ask for nothing.
+	BestOf   *int   `json:"best_of"`
+	Echo     bool   `json:"echo"`
+	Logprobs *int   `json:"logprobs"`
+	Suffix   string `json:"suffix"`
+}
+
+// body is that of a request for completions.
+type body interface {
+	// common returns the fields that all bodies have.
+	common() *sampling
+	// prompts returns the tokens of the prompts, at most so many, and the tokens that end a text.
+	prompts(m *served, most int) (prompts [][]int32, ends []int32, err error)
+	// extras returns the fields that are refused if they are asked for.
+	extras() []extra
+}
+
+// endpoint is a kind of completions.
+type endpoint struct {
+	verb string // in metrics
+	body func() body
+	id   string
+	// whole and chunk are the names of an answer and of an event.
+	whole, chunk string
+	maxTokens    int // of a request that does not say it; 0 for all that the model has room for
+	// choice is that of an answer, and piece that of an event: the first of its index, or a later one.
+	choice func(text string, index int, finish *string) any
+	piece  func(text string, index int, finish *string, first bool) any
+}
+
+var completions = endpoint{
+	verb: "completions", body: func() body { return &completion{} }, id: "cmpl-",
+	whole: "text_completion", chunk: "text_completion", maxTokens: defaultMaxTokens,
+	choice: func(text string, index int, finish *string) any {
+		return choice{Text: text, Index: index, FinishReason: finish}
+	},
+	piece: func(text string, index int, finish *string, _ bool) any {
+		return choice{Text: text, Index: index, FinishReason: finish}
+	},
 }
 
 // defaultMaxTokens is the most new tokens of a completion that does not say it, as in OpenAI's API.
@@ -74,24 +116,28 @@ type choice struct {
 }
 
 // completed is the body of a response, or an event of one that is streamed.
-type completed struct {
+type completed[C any] struct {
 	ID      string         `json:"id"`
 	Object  string         `json:"object"`
 	Created int64          `json:"created"`
 	Model   string         `json:"model"`
-	Choices []choice       `json:"choices"`
+	Choices []C            `json:"choices"`
 	Usage   map[string]int `json:"usage,omitempty"`
 }
 
-// complete answers POST /v1/completions.
-func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
+// complete returns what answers requests for completions.
+func (s *Server) complete(f endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { s.completed(w, r, f) }
+}
+
+func (s *Server) completed(w http.ResponseWriter, r *http.Request, f endpoint) {
 	start := time.Now()
 	held := int64(0)
 	defer func() { s.bodies.give(held) }()
 	data, err := s.body(w, r, &held)
 	var c *completing
 	if err == nil {
-		c, err = s.parseCompletion(r.Context(), data)
+		c, err = s.parseCompletion(r.Context(), data, f)
 	}
 	if err != nil {
 		unread := errors.Is(err, errBusy) || errors.As(err, new(*http.MaxBytesError))
@@ -117,11 +163,12 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 	} else if c.code == http.StatusOK {
 		s.metrics.examples.WithLabelValues(c.model.Name).Add(float64(len(c.requests)))
 	}
-	s.metrics.answered(c.model.Name, "completions", c.code, time.Since(start))
+	s.metrics.answered(c.model.Name, f.verb, c.code, time.Since(start))
 }
 
 // completing is a request for completions.
 type completing struct {
+	endpoint
 	model    *served
 	stream   bool
 	counted  bool // at the end of the stream
@@ -129,11 +176,11 @@ type completing struct {
 	stops    []string
 	n        int // of each prompt
 	requests []generate.Request
-	answer   completed
+	answer   completed[any]
 }
 
 // parseCompletion checks a body. A field that is not known is refused: it would change the answer.
-func (s *Server) parseCompletion(ctx context.Context, data []byte) (*completing, error) {
+func (s *Server) parseCompletion(ctx context.Context, data []byte, f endpoint) (*completing, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	done, err := s.turn(ctx, data)
@@ -141,33 +188,40 @@ func (s *Server) parseCompletion(ctx context.Context, data []byte) (*completing,
 		return nil, err
 	}
 	defer done()
-	var in completion
+	in := f.body()
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil {
+	if err := d.Decode(in); err != nil {
 		return nil, badf("the body is not what is expected: %v; see the documentation of gorbit serve for its fields", err)
 	}
-	m, err := s.generating(in.Model)
+	m, err := s.generating(in.common().Model)
 	if err != nil {
 		return nil, err
 	}
-	config, err := in.config(m.Generates)
+	for _, e := range in.extras() {
+		if e.asked {
+			return nil, badf("%s asks for what is not served here; leave it out", e.name)
+		}
+	}
+	config, err := in.common().config()
 	if err != nil {
 		return nil, err
 	}
-	prompts, err := in.prompts(m.Generates, s.MaxExamples)
+	prompts, ends, err := in.prompts(m, s.MaxExamples)
 	if err != nil {
 		return nil, err
 	}
+	config.EOSTokenIDs = ends
 	var id [16]byte
 	rand.Read(id[:])
-	if in.Seed == nil {
+	if in.common().Seed == nil {
 		config.Seed = binary.LittleEndian.Uint64(id[:])
 	}
-	c := &completing{model: m, code: http.StatusOK, stream: in.Stream, counted: in.StreamOptions.IncludeUsage, stops: config.StopStrings, n: config.NumReturnSequences}
-	c.answer = completed{ID: "cmpl-" + hex.EncodeToString(id[:]), Object: "text_completion", Created: time.Now().Unix(), Model: m.Name}
+	c := &completing{endpoint: f, model: m, code: http.StatusOK, stream: in.common().Stream, counted: in.common().StreamOptions.IncludeUsage, stops: config.StopStrings, n: config.NumReturnSequences}
+	c.answer = completed[any]{ID: f.id + hex.EncodeToString(id[:]), Object: f.whole, Created: time.Now().Unix(), Model: m.Name}
 	for i, p := range prompts {
-		own := config.WithDefaultLength(len(p), m.Generates.Limits.MaxLength, defaultMaxTokens)
+		most := m.Generates.Limits.MaxLength
+		own := config.WithDefaultLength(len(p), most, cmp.Or(f.maxTokens, most))
 		c.requests = append(c.requests, generate.Request{Prompt: p, Config: own, Number: uint64(i), Text: predict.Continued(m.Generates.Tokenizer, p)})
 	}
 	return c, nil
@@ -193,9 +247,9 @@ func (s *Server) generating(name string) (*served, error) {
 }
 
 // config returns how tokens are chosen. As in OpenAI's API they are drawn, unless the temperature is 0.
-func (in *completion) config(g *Generates) (generate.Config, error) {
+func (in *sampling) config() (generate.Config, error) {
 	c := generate.Default()
-	c.EOSTokenIDs, c.TopK, c.DoSample = g.EOSTokenIDs, 0, true
+	c.TopK, c.DoSample = 0, true
 	given(&c.MaxNewTokens, in.MaxTokens)
 	given(&c.Temperature, in.Temperature)
 	given(&c.TopP, in.TopP)
@@ -219,8 +273,6 @@ func (in *completion) config(g *Generates) (generate.Config, error) {
 	}
 	c.StopStrings = stops
 	switch {
-	case in.foreign() != "":
-		return c, badf("%s asks for what is not served here; leave it out", in.foreign())
 	case len(stops) > mostStops:
 		return c, badf("stop has %d texts; expected at most %d", len(stops), mostStops)
 	case slices.ContainsFunc(stops, func(s string) bool { return len(s) > mostStopBytes }):
@@ -241,27 +293,30 @@ func named(err error) string {
 	return strings.NewReplacer("max_new_tokens", "max_tokens", "min_new_tokens", "min_tokens", "num_return_sequences", "n").Replace(err.Error())
 }
 
-// foreign returns a field of OpenAI's API that is asked for and would change the answer, or "".
-func (in *completion) foreign() string {
-	n := 1
-	given(&n, in.N)
-	for _, f := range []struct {
-		name  string
-		asked bool
-	}{
+// extra is a field of OpenAI's API that would change the answer, if it is asked for.
+type extra struct {
+	name  string
+	asked bool
+}
+
+// common implements body.
+func (in *sampling) common() *sampling { return in }
+
+func (in *sampling) extras() []extra {
+	return []extra{
 		{"frequency_penalty", in.FrequencyPenalty != 0},
 		{"presence_penalty", in.PresencePenalty != 0},
-		{"best_of", in.BestOf != nil && *in.BestOf != n},
-		{"echo", in.Echo},
-		{"logprobs", in.Logprobs != nil},
-		{"suffix", in.Suffix != ""},
 		{"logit_bias", len(in.LogitBias) > 0},
-	} {
-		if f.asked {
-			return f.name
-		}
 	}
-	return ""
+}
+
+// extras implements body.
+func (in *completion) extras() []extra {
+	n := 1
+	given(&n, in.N)
+	return append(in.sampling.extras(),
+		extra{"best_of", in.BestOf != nil && *in.BestOf != n}, extra{"echo", in.Echo},
+		extra{"logprobs", in.Logprobs != nil}, extra{"suffix", in.Suffix != ""})
 }
 
 // given sets a field that is given.
@@ -287,18 +342,19 @@ func textsOf(data json.RawMessage) ([]string, error) {
 	return all, json.Unmarshal(data, &all)
 }
 
-// prompts returns the tokens of the prompts: a text, a list of texts, tokens, or lists of tokens.
-func (in *completion) prompts(g *Generates, most int) ([][]int32, error) {
+// prompts implements body: a text, a list of texts, tokens, or lists of tokens.
+func (in *completion) prompts(m *served, most int) ([][]int32, []int32, error) {
+	g := m.Generates
 	texts, err := textsOf(in.Prompt)
 	tooMany := func(n int) error { return badf("the request has %d prompts; expected at most %d", n, most) }
 	if len(texts) > most {
-		return nil, tooMany(len(texts))
+		return nil, nil, tooMany(len(texts))
 	}
 	var out [][]int32
 	for _, t := range texts {
 		ids, err := predict.Prompt(g.Tokenizer, t, g.Limits.MaxLength)
 		if err != nil {
-			return nil, badf("%v", err)
+			return nil, nil, badf("%v", err)
 		}
 		out = append(out, ids)
 	}
@@ -311,11 +367,11 @@ func (in *completion) prompts(g *Generates, most int) ([][]int32, error) {
 	}
 	switch {
 	case err != nil || len(out) == 0:
-		return nil, badf("prompt is %.60s; expected a text, a list of texts, a list of tokens, or a list of these", in.Prompt)
+		return nil, nil, badf("prompt is %.60s; expected a text, a list of texts, a list of tokens, or a list of these", in.Prompt)
 	case len(out) > most:
-		return nil, tooMany(len(out))
+		return nil, nil, tooMany(len(out))
 	}
-	return out, nil
+	return out, g.EOSTokenIDs, nil
 }
 
 // each starts the prompts and calls take with every update, until all are finished or the context ends.
@@ -382,7 +438,7 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request, c *completing) er
 	for i, of := range results {
 		for k, result := range of {
 			text, _ := generate.CutStop(c.requests[i].Text(result.IDs), c.stops)
-			c.answer.Choices = append(c.answer.Choices, choice{Text: text, Index: i*c.n + k, FinishReason: reason(result.Finish)})
+			c.answer.Choices = append(c.answer.Choices, c.choice(text, i*c.n+k, reason(result.Finish)))
 			tokens += len(result.IDs)
 		}
 	}
@@ -412,18 +468,21 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 		}
 		return nil
 	}
+	begun := make([]bool, len(c.requests)*c.n)
 	piece := func(index int, text string, finish *string) error {
 		if text == "" && finish == nil {
 			return nil
 		}
 		event := c.answer
-		event.Choices = []choice{{Text: text, Index: index, FinishReason: finish}}
+		event.Choices = []any{c.piece(text, index, finish, !begun[index])}
+		begun[index] = true
 		data, err := json.Marshal(event)
 		if err != nil {
 			return err
 		}
 		return send(data)
 	}
+	c.answer.Object = c.chunk
 	tokens := 0
 	pieces := make([]pieces, len(c.requests)*c.n)
 	err := c.each(ctx, func(prompt int, u generate.Update) error {
@@ -444,7 +503,7 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 	})
 	if err == nil && c.counted {
 		event := c.answer
-		event.Choices, event.Usage = []choice{}, c.usage(tokens)
+		event.Choices, event.Usage = []any{}, c.usage(tokens)
 		data, _ := json.Marshal(event)
 		err = send(data)
 	}

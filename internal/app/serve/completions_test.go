@@ -66,7 +66,7 @@ func TestCompletions(t *testing.T) {
 		{`{"prompt": "a", "num_beams": 2}`, "0  b c stop | 2 3 5"},
 	} {
 		code, body := ask(s, "POST", "/v1/completions", tt.body)
-		var c completed
+		var c completed[choice]
 		if err := json.Unmarshal([]byte(body), &c); err != nil || code != http.StatusOK || c.Model != "words" || c.Object != "text_completion" || !strings.HasPrefix(c.ID, "cmpl-") {
 			t.Fatalf("%s: %d %s", tt.body, code, body)
 		}
@@ -91,7 +91,7 @@ func TestCompletions(t *testing.T) {
 			if !ok {
 				continue
 			}
-			var event completed
+			var event completed[choice]
 			if err := json.Unmarshal([]byte(data), &event); err != nil {
 				t.Fatalf("%s as a stream: %q: %v", tt.body, data, err)
 			}

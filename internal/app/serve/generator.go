@@ -7,6 +7,7 @@ import (
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/text"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // Generates continue texts.
@@ -16,6 +17,8 @@ type Generates struct {
 	Tokenizer *text.Tokenizer
 	// EOSTokenIDs are the tokens that end a text.
 	EOSTokenIDs []int32
+	// Chat is how conversations are continued; nil if the model has no chat template.
+	Chat *predict.Chat
 }
 
 // generator continues the texts of all requests for a model together: they enter and leave its batches at

@@ -228,7 +228,8 @@ func (s *Server) routes() {
 	})
 	s.mux.Handle("GET /metrics", s.guarded(s.metrics.handler().ServeHTTP))
 	s.mux.Handle("GET /v1/models", s.guarded(s.list))
-	s.mux.Handle("POST /v1/completions", s.guarded(s.complete))
+	s.mux.Handle("POST /v1/completions", s.guarded(s.complete(completions)))
+	s.mux.Handle("POST /v1/chat/completions", s.guarded(s.complete(conversations)))
 	for _, path := range []string{"/v1/models/{model}", "/v1/models/{model}/versions/{version}"} {
 		s.mux.Handle("POST "+path, s.guarded(s.post))
 		s.mux.Handle("GET "+path, s.guarded(s.status))

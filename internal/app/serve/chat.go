@@ -1,0 +1,137 @@
+package serve
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/gorbit-ml/gorbit/text/chat"
+)
+
+// conversation is the body of POST /v1/chat/completions.
+type conversation struct {
+	sampling
+	Messages            []message `json:"messages"`
+	MaxCompletionTokens *int      `json:"max_completion_tokens"`
+
+	// These are refused unless they ask for nothing.
+	Logprobs          bool              `json:"logprobs"`
+	TopLogprobs       int               `json:"top_logprobs"`
+	Tools             []json.RawMessage `json:"tools"`
+	ToolChoice        any               `json:"tool_choice"`
+	ParallelToolCalls any               `json:"parallel_tool_calls"` // of no meaning without tools
+	ResponseFormat    *struct {
+		Type string `json:"type"`
+	} `json:"response_format"`
+}
+
+// message is a message of a conversation. The last fields are refused unless they are empty.
+type message struct {
+	Role    string   `json:"role"`
+	Content *content `json:"content"`
+
+	Name        string            `json:"name"`
+	Refusal     string            `json:"refusal"`
+	ToolCalls   []json.RawMessage `json:"tool_calls"`
+	ToolCallID  string            `json:"tool_call_id"`
+	Audio       any               `json:"audio"`
+	Annotations []json.RawMessage `json:"annotations"`
+}
+
+// content is a text, or a list with one part that is a text.
+type content string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *content) UnmarshalJSON(data []byte) error {
+	var parts []struct{ Type, Text string }
+	switch {
+	case string(data) != "null" && json.Unmarshal(data, (*string)(c)) == nil:
+		return nil
+	case json.Unmarshal(data, &parts) == nil && len(parts) == 1 && parts[0].Type == "text":
+		*c = content(parts[0].Text)
+		return nil
+	}
+	return fmt.Errorf("content is %.60s; expected a text, or a list with one part of type text", data)
+}
+
+// said is what the assistant says, or a piece of it.
+type said struct {
+	Role    string  `json:"role,omitempty"`
+	Content *string `json:"content,omitempty"`
+}
+
+// answered is an answer to a conversation, or an event of one that is streamed.
+type answered struct {
+	Index        int     `json:"index"`
+	Message      *said   `json:"message,omitempty"`
+	Delta        *said   `json:"delta,omitempty"`
+	Logprobs     any     `json:"logprobs"` // null
+	FinishReason *string `json:"finish_reason"`
+}
+
+var conversations = endpoint{
+	verb: "chat_completions", body: func() body { return &conversation{} }, id: "chatcmpl-",
+	whole: "chat.completion", chunk: "chat.completion.chunk",
+	choice: func(text string, index int, finish *string) any {
+		return answered{Index: index, Message: &said{chat.Assistant, &text}, FinishReason: finish}
+	},
+	piece: func(text string, index int, finish *string, first bool) any {
+		delta := &said{}
+		if first {
+			delta.Role = chat.Assistant
+		}
+		if text != "" || first {
+			delta.Content = &text
+		}
+		return answered{Index: index, Delta: delta, FinishReason: finish}
+	},
+}
+
+// extras implements body.
+func (in *conversation) extras() []extra {
+	none := in.ToolChoice == nil || in.ToolChoice == "none" || in.ToolChoice == "auto"
+	all := append(in.sampling.extras(),
+		extra{"max_completion_tokens beside another max_tokens", in.MaxTokens != nil && in.MaxCompletionTokens != nil && *in.MaxTokens != *in.MaxCompletionTokens},
+		extra{"logprobs", in.Logprobs}, extra{"top_logprobs", in.TopLogprobs != 0},
+		extra{"tools", len(in.Tools) > 0}, extra{"tool_choice", !none},
+		extra{"response_format", in.ResponseFormat != nil && in.ResponseFormat.Type != "text"})
+	for i, m := range in.Messages {
+		for _, e := range []extra{
+			{"name", m.Name != ""}, {"refusal", m.Refusal != ""}, {"tool_calls", len(m.ToolCalls) > 0},
+			{"tool_call_id", m.ToolCallID != ""}, {"audio", m.Audio != nil}, {"annotations", len(m.Annotations) > 0},
+		} {
+			all = append(all, extra{fmt.Sprintf("messages[%d].%s", i, e.name), e.asked})
+		}
+	}
+	return all
+}
+
+// prompts implements body.
+func (in *conversation) prompts(m *served, _ int) ([][]int32, []int32, error) {
+	c := m.Generates.Chat
+	if c == nil {
+		return nil, nil, badf("model %s has no chat template; expected a run whose data were made with a tokenizer that has one, or /v1/completions", m.Name)
+	}
+	if len(in.Messages) == 0 {
+		return nil, nil, badf("messages has no message; expected one or more")
+	}
+	messages := make([]chat.Message, len(in.Messages))
+	for i, m := range in.Messages {
+		if m.Role == "" || m.Content == nil {
+			return nil, nil, badf("messages[%d] lacks its role or its content; expected both, the role being system, user or assistant", i)
+		}
+		messages[i] = chat.Message{Role: m.Role, Content: string(*m.Content)}
+	}
+	ids, err := c.Prompt(m.Generates.Tokenizer, messages, m.Generates.Limits.MaxLength)
+	if err != nil {
+		return nil, nil, badf("%v", err)
+	}
+	return [][]int32{ids}, c.EndTokens, nil
+}
+
+// common implements body: max_completion_tokens is the newer name of max_tokens.
+func (in *conversation) common() *sampling {
+	if in.MaxTokens == nil {
+		in.MaxTokens = in.MaxCompletionTokens
+	}
+	return &in.sampling
+}
