@@ -27,9 +27,10 @@ func TestTextTasks(t *testing.T) {
 			asElsewhere(env)
 			env.Setenv("GRAPHS", graphs)
 			env.Setenv("GIVEN", given)
+			env.Setenv("ADDRESS", freeAddresses(t, 1)[0])
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch, "listens": awaitListener, "post": postJSON},
 	})
 }
 
