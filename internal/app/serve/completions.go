@@ -468,14 +468,14 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 		}
 		return nil
 	}
-	begun := make([]bool, len(c.requests)*c.n)
+	pieces := make([]pieces, len(c.requests)*c.n)
 	piece := func(index int, text string, finish *string) error {
 		if text == "" && finish == nil {
 			return nil
 		}
 		event := c.answer
-		event.Choices = []any{c.piece(text, index, finish, !begun[index])}
-		begun[index] = true
+		event.Choices = []any{c.piece(text, index, finish, !pieces[index].begun)}
+		pieces[index].begun = true
 		data, err := json.Marshal(event)
 		if err != nil {
 			return err
@@ -484,7 +484,6 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 	}
 	c.answer.Object = c.chunk
 	tokens := 0
-	pieces := make([]pieces, len(c.requests)*c.n)
 	err := c.each(ctx, func(prompt int, u generate.Update) error {
 		for _, t := range u.Tokens {
 			at := prompt*c.n + t.Sequence
@@ -534,8 +533,9 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 
 // pieces are the tokens of a sequence, whose text is sent piece by piece.
 type pieces struct {
-	ids  []int32
-	sent string
+	ids   []int32
+	sent  string
+	begun bool // an event was sent
 }
 
 // add adds a token and returns the text that is certain with it: without a character that has more bytes to
