@@ -283,6 +283,8 @@ func toAsk(c *graphs.Contract, m *convert.Manifest) string {
 		return fmt.Sprintf(`--text "... %s ..."`, mask)
 	case c.Task == task.QuestionAnswering, m != nil && m.Pairs():
 		return `--text "..." --text-pair "..."`
+	case m != nil && m.Columns.Chat != "":
+		return `--chat --text "..."`
 	}
 	return `--text "..."`
 }

@@ -89,6 +89,13 @@ func textsOf(s *prepare.Setup, on prepare.Placed, split string, tokenizer *text.
 	}
 	config := generate.Default()
 	config.MaxNewTokens, config.NumBeams, config.EOSTokenIDs = g.MaxNewTokens, g.NumBeams, predict.EndTokens(tokenizer)
+	if d := s.Data.Manifest; d.Columns.Chat != "" && d.Chat != nil {
+		c, err := predict.NewChat(tokenizer, *d.Chat)
+		if err != nil {
+			return nil, err
+		}
+		config.EOSTokenIDs = c.EndTokens
+	}
 	if len(config.EOSTokenIDs) == 0 {
 		s.Env.Log.Warn("the tokenizer has no end token; generated texts end at eval.generate.max_new_tokens")
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// Continuations is the Model of a causal language model: the prompt of an example are its tokens before the
-// first that is learned, and the reference are those from there on.
+// Continuations is the Model of a causal language model: the reference of an example are the last tokens that
+// are learned one after the other, such as the last answer of a conversation, and the prompt those before them.
 type Continuations struct {
 	predict.Generation
 	// Open makes the caches of the model, and Close frees them.
@@ -30,17 +30,22 @@ func (c Continuations) Examples(b *dataset.Batch) ([]Example, error) {
 		if n := slices.Index(sequences.Int32[from:to], 0); n >= 0 {
 			to = from + n
 		}
-		learned := -1
+		end := from
 		if weights != nil {
-			learned = slices.IndexFunc(weights.Float32[from:to], func(w float32) bool { return w > 0 })
+			for end = to; end > from && weights.Float32[end-1] == 0; end-- {
+			}
 		}
-		if learned <= 0 {
-			return nil, fmt.Errorf("%s has no prompt, which are tokens before the first that is learned; expected data of prompts and answers, such as gorbit convert --task lm --text-column PROMPT --pair-column ANSWER makes", b.Describe(i))
+		begin := end
+		for begin > from && weights.Float32[begin-1] > 0 {
+			begin--
+		}
+		if begin == from {
+			return nil, fmt.Errorf("%s has no prompt, which are tokens before those that are learned; expected data of prompts and answers, such as gorbit convert --task lm --text-column PROMPT --pair-column ANSWER makes", b.Describe(i))
 		}
 		// The batch's memory is used again.
-		row := slices.Clone(ids.Int32[from:to])
-		prompt := row[:learned:learned]
-		out[i] = Example{Prompt: prompt, Source: c.Tokenizer.Decode(prompt, false), Reference: predict.Continued(c.Tokenizer, prompt)(row[learned:])}
+		row := slices.Clone(ids.Int32[from:end])
+		prompt := row[: begin-from : begin-from]
+		out[i] = Example{Prompt: prompt, Source: c.Tokenizer.Decode(prompt, false), Reference: predict.Continued(c.Tokenizer, prompt)(row[begin-from:])}
 	}
 	return out, nil
 }

@@ -204,6 +204,11 @@ func TestContinuationsExamples(t *testing.T) {
 	if want := `[2 5] "a" " b c"; [2 6] "b" " a"; `; err != nil || b.String() != want {
 		t.Errorf("%s, %v; expected %s", b.String(), err, want)
 	}
+	// Of a conversation the last answer is taken, with what comes before it, and not what comes after it.
+	got, err = c.Examples(batch([]float32{0, 1, 0, 1, 0, 0, 1, 0, 1, 0}))
+	if want := "[[2 5 6] [2 6 5]]"; err != nil || fmt.Sprint([][]int32{got[0].Prompt, got[1].Prompt}) != want || got[0].Reference != " c" {
+		t.Errorf("%+v, %v; expected the prompts %s", got, err, want)
+	}
 	for _, weights := range [][]float32{{0, 0, 1, 1, 1, 1, 1, 1, 1, 0}, make([]float32, 10)} {
 		if _, err := c.Examples(batch(weights)); err == nil || !strings.Contains(err.Error(), "has no prompt") {
 			t.Errorf("weights %v: %v", weights, err)

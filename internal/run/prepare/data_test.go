@@ -9,6 +9,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
+	"github.com/gorbit-ml/gorbit/text/chat"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -52,7 +53,7 @@ func TestDifferences(t *testing.T) {
 		{Name: "colour", Role: graphs.RoleInput}, {Name: "sizes", Role: graphs.RoleInput}, {Name: "words", Role: graphs.RoleInput}, {Name: "sort", Role: graphs.RoleLabel}}}
 	zero, one := "0", "1"
 	made := func() *convert.Manifest {
-		return &convert.Manifest{Labels: []string{"a", "b"}, Vocab: convert.Vocab{File: "vocab.txt", Size: 9, SHA256: "aa", Lowercase: true},
+		return &convert.Manifest{Labels: []string{"a", "b"}, Columns: convert.Columns{Chat: "c"}, Chat: &chat.Format{Template: "t"}, Vocab: convert.Vocab{File: "vocab.txt", Size: 9, SHA256: "aa", Lowercase: true},
 			Features: []convert.Feature{
 				{Name: "colour", Kind: convert.KindCategory, Categories: []string{"red", "blue"}, Columns: []string{"c"}},
 				{Name: "sizes", Kind: convert.KindNumber, Columns: []string{"x", "y"}, Missing: &zero},
@@ -84,6 +85,9 @@ func TestDifferences(t *testing.T) {
 			"the tokenizer's lowercase is true there and false here; convert the data without --cased"},
 		{func(m *convert.Manifest) { m.Vocab.LiteralSpecials = true },
 			"the tokenizer's literal_specials is false there and true here; convert the data without --literal-specials"},
+		{func(m *convert.Manifest) { m.Chat = &chat.Format{Template: "x"} },
+			"conversations have another chat template there than here; convert the data with the chat template of the run's"},
+		{func(m *convert.Manifest) { m.Columns.Chat, m.Chat = "", &chat.Format{Template: "x"} }, ""},
 	} {
 		here := made()
 		test.change(here)

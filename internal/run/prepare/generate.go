@@ -33,8 +33,8 @@ func CheckGenerate(p params.Params, c *graphs.Contract, m *convert.Manifest) err
 		return params.Errorf(name, "is %q, and texts are not generated on a TPU; leave it out, and use gorbit evaluate --generate without --tpu", given).And("strategy.name")
 	case m == nil || !m.HasVocab():
 		return params.Errorf(name, "is %q, and the data do not say their tokenizer; expected data of gorbit convert", given)
-	case m.Columns.Pair == "":
-		return params.Errorf(name, "is %q, and the data have no prompts and answers; expected those of gorbit convert --task lm --text-column PROMPT --pair-column ANSWER", given)
+	case m.Columns.Pair == "" && m.Columns.Chat == "":
+		return params.Errorf(name, "is %q, and the data have no prompts and answers; expected those of gorbit convert --task lm --text-column PROMPT --pair-column ANSWER, or --chat-column COLUMN", given)
 	}
 	return nil
 }

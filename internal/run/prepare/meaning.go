@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,6 +126,9 @@ func Differences(there, here Meaning, c *graphs.Contract) []Difference {
 	if was, is := there.Manifest.Columns, here.Manifest.Columns; was.Pair != "" && was.Text == is.Pair && was.Pair == is.Text {
 		out = append(out, Difference{fmt.Sprintf("the first text of a pair is %s there and %s here", was.Text, is.Text),
 			fmt.Sprintf("convert the data with --text-column %s --pair-column %s", launch.Quote(was.Text), launch.Quote(was.Pair))})
+	}
+	if was, is := there.Manifest, here.Manifest; was.Columns.Chat != "" && is.Columns.Chat != "" && !reflect.DeepEqual(was.Chat, is.Chat) {
+		out = append(out, Difference{"conversations have another chat template there than here", "convert the data with the chat template of the run's"})
 	}
 	if there.takesText(c) && here.takesText(c) {
 		out = append(out, otherTokenizer(there.Manifest.Vocab, here.Manifest.Vocab)...)
