@@ -81,7 +81,6 @@ FAILURES = (
 
 
 def render(template: str, messages: list, prompt: bool) -> dict:
-    case = {"messages": messages, "prompt": prompt}
     try:
         texts, spans = chat_template_utils.render_jinja_template(
             conversations=[messages],
@@ -91,8 +90,8 @@ def render(template: str, messages: list, prompt: bool) -> dict:
             **TOKENS,
         )
     except FAILURES as error:
-        return case | {"error": f"{type(error).__name__}: {error}"}
-    return case | {"text": texts[0], "spans": [list(s) for s in spans[0]]}
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {"text": texts[0], "spans": [list(s) for s in spans[0]]}
 
 
 def main() -> None:
@@ -115,7 +114,7 @@ def main() -> None:
             templates.append(
                 {"name": name, "template": template, "cases": {"turns": case}}
             )
-    golden = {"tokens": TOKENS, "templates": templates}
+    golden = {"tokens": TOKENS, "conversations": CONVERSATIONS, "templates": templates}
     out.write_text(json.dumps(golden, ensure_ascii=False, indent=1) + "\n")
 
 
