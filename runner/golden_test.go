@@ -16,6 +16,14 @@ type golden struct {
 		Values    [][2]float64
 		Tolerance float64
 	}
+	Plateaus []struct {
+		LowerIsBetter      bool    `json:"lower_is_better"`
+		EndLearningRate    float64 `json:"end_learning_rate"`
+		Factor             float64
+		MinDelta           float64 `json:"min_delta"`
+		Patience, Cooldown int64
+		Metrics, Rates     []float64
+	}
 	Formats []json.RawMessage
 }
 
@@ -29,7 +37,7 @@ func readGolden(t *testing.T) golden {
 	if err := json.Unmarshal(b, &g); err != nil {
 		t.Fatal(err)
 	}
-	if len(g.Schedules) == 0 || len(g.Formats) == 0 {
+	if len(g.Schedules) == 0 || len(g.Plateaus) == 0 || len(g.Formats) == 0 {
 		t.Fatal("golden.json lacks a part")
 	}
 	return g

@@ -21,6 +21,7 @@ const (
 	Exponential        = "exponential"
 	WSD                = "wsd"
 	Points             = "points"
+	OnPlateau          = "plateau"
 )
 
 // Shapes of the decay of wsd.
@@ -35,17 +36,17 @@ func DecayShapes() []string { return []string{ShapeCosine, ShapeLinear, ShapeSqr
 
 // Schedules returns the names of the schedules.
 func Schedules() []string {
-	return []string{Constant, Linear, Polynomial, Cosine, CosineWithRestarts, InverseSqrt, Exponential, WSD, Points}
+	return []string{Constant, Linear, Polynomial, Cosine, CosineWithRestarts, InverseSqrt, Exponential, WSD, Points, OnPlateau}
 }
 
 // ScheduleConfig describes a learning-rate schedule. A schedule is a pure function of the step and
-// has no state to save. The zero values of Power, Cycles and Timescale select their defaults.
+// has no state to save; that of plateau is constant until a Plateau lowers its peak. The zero values of Power, Cycles and Timescale select their defaults.
 //
 // The step of an update is the number of updates applied before it: the first update uses At(0), as
 // in torch's LambdaLR and in Keras.
 type ScheduleConfig struct {
 	// Name is constant, linear, polynomial, cosine, cosine_with_restarts, inverse_sqrt,
-	// exponential, wsd or points. All but points start with a warmup if it has any steps.
+	// exponential, wsd, points or plateau. All but points start with a warmup if it has any steps.
 	Name string `json:"name" yaml:"name"`
 	// PeakLearningRate is the learning rate at the end of the warmup.
 	PeakLearningRate float64 `json:"peak_learning_rate" yaml:"peak_learning_rate"`
@@ -54,11 +55,11 @@ type ScheduleConfig struct {
 	WarmupSteps int64 `json:"warmup_steps" yaml:"warmup_steps"`
 	// WarmupRatio is the share of TotalSteps spent in warmup, 0 to 1.
 	WarmupRatio float64 `json:"warmup_ratio" yaml:"warmup_ratio"`
-	// TotalSteps is the step at which the decay ends; after it, the last value is kept. constant
-	// and inverse_sqrt need it only for WarmupRatio.
+	// TotalSteps is the step at which the decay ends; after it, the last value is kept. constant,
+	// plateau and inverse_sqrt need it only for WarmupRatio.
 	TotalSteps int64 `json:"total_steps" yaml:"total_steps"`
 	// EndLearningRate is the final value of linear, polynomial, exponential, wsd and both cosine schedules.
-	// That of exponential may be above the peak.
+	// That of exponential may be above the peak. A Plateau goes no lower than it.
 	EndLearningRate float64 `json:"end_learning_rate" yaml:"end_learning_rate"`
 	// Power is the exponent of polynomial; 0 means 1.
 	Power float64 `json:"power" yaml:"power"`
@@ -87,7 +88,8 @@ type Point struct {
 
 // Validate returns an error that names the first invalid field.
 func (c ScheduleConfig) Validate() error {
-	decays := c.Name != Constant && c.Name != InverseSqrt && c.Name != Points
+	falls := c.Name != Constant && c.Name != InverseSqrt && c.Name != Points
+	decays := falls && c.Name != OnPlateau // by steps
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("learning-rate schedule: "+format, args...)
 	}
@@ -101,7 +103,7 @@ func (c ScheduleConfig) Validate() error {
 		return bad("end learning rate is %v; expected a finite number, 0 or more", c.EndLearningRate)
 	case c.Name == Exponential && !(c.PeakLearningRate > 0 && c.EndLearningRate > 0):
 		return bad("peak and end learning rate are %v and %v; expected more than 0 for %s", c.PeakLearningRate, c.EndLearningRate, c.Name)
-	case decays && c.Name != Exponential && c.EndLearningRate > c.PeakLearningRate:
+	case falls && c.Name != Exponential && c.EndLearningRate > c.PeakLearningRate:
 		return bad("end learning rate is %v; expected at most the peak, %v", c.EndLearningRate, c.PeakLearningRate)
 	case c.WarmupSteps < 0:
 		return bad("warmup steps are %d; expected 0 or more", c.WarmupSteps)
@@ -217,7 +219,7 @@ func (c ScheduleConfig) Decay() int64 {
 // get_*_schedule_with_warmup) and from W on, with the names of Hugging Face's
 // transformers.optimization:
 //
-//	constant              peak
+//	constant, plateau     peak
 //	linear                end + (peak-end) (1-p)               get_linear_schedule_with_warmup (end = 0)
 //	polynomial            end + (peak-end) (1-p)^power         get_polynomial_decay_schedule_with_warmup
 //	cosine                end + (peak-end) (1+cos(2 pi cycles p))/2    get_cosine_with_min_lr_schedule_with_warmup
@@ -239,7 +241,7 @@ func (c ScheduleConfig) At(step int64) float64 {
 		return c.PeakLearningRate * (float64(step) / float64(warmup))
 	}
 	switch c.Name {
-	case Constant:
+	case Constant, OnPlateau:
 		return c.PeakLearningRate
 	case Points:
 		return c.PeakLearningRate * between(c.Points, step)

@@ -95,6 +95,8 @@ type StepsModel[P any] interface {
 // TrainerConfig configures a StandardTrainer.
 type TrainerConfig struct {
 	Schedule ScheduleConfig
+	// Plateau lowers the peak of the schedule plateau, which needs it; other schedules have none.
+	Plateau *Plateau
 	// OwnSchedule says that the model multiplies the learning rate by a schedule of its own, so that the
 	// outputs of a loop have none.
 	OwnSchedule bool
@@ -136,6 +138,9 @@ func (c TrainerConfig) Validate() error {
 		if err := c.LossScale.Validate(); err != nil {
 			return fmt.Errorf("trainer: %w", err)
 		}
+	}
+	if (c.Schedule.Name == OnPlateau) != (c.Plateau != nil) {
+		return fmt.Errorf("trainer: the schedule is %s, and Plateau is set: %t; expected both or none", c.Schedule.Name, c.Plateau != nil)
 	}
 	return c.Schedule.Validate()
 }
@@ -312,9 +317,13 @@ func (t *StandardTrainer[P]) hypers(n int) []Hyper {
 	if t.scaler != nil {
 		scaler = *t.scaler
 	}
+	schedule := t.cfg.Schedule
+	if t.cfg.Plateau != nil {
+		schedule.PeakLearningRate = t.cfg.Plateau.LearningRate()
+	}
 	for i := range out {
 		step := t.step + int64(i)
-		out[i] = Hyper{Step: step, LearningRate: t.cfg.Schedule.At(step), Seed: t.cfg.Seed}
+		out[i] = Hyper{Step: step, LearningRate: schedule.At(step), Seed: t.cfg.Seed}
 		if t.scaler != nil {
 			out[i].LossScale = scaler.Scale()
 			scaler.Applied()

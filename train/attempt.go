@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"path/filepath"
 	"slices"
@@ -129,8 +130,13 @@ func (t *training) flops() graphs.FLOPs {
 // control builds the controller and everything that it calls.
 func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling) error {
 	p, env, contract := a.Params, a.env, a.Export.Contract
+	plateau, err := newPlateau(p, a.task, a.steps, env.Out)
+	if err != nil {
+		return err
+	}
 	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
 		Schedule:     p.ScheduleConfig(a.steps),
+		Plateau:      plateau,
 		OwnSchedule:  contract.Optimizer.Scheduled,
 		Seed:         p.Seed,
 		MaxSkipped:   onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
@@ -170,13 +176,7 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 		config.Persist[loop.FrozenNames] = loop.FrozenVariables(frozen)
 	}
 	if a.evaluations != nil {
-		if err := a.generateTexts(&config); err != nil {
-			return err
-		}
-		config.EvalSplits = len(a.evaluators)
-		config.Evaluator = measuredEvaluator{of: a.phases, splitEvaluators: a.evaluators, step: trainer.Step, ended: func() { a.journalPhases(a.phases.take()) }}
-		config.EvalActions = append(config.EvalActions, a.keepEvaluations)
-		if err := keepBest(p, a.task, a.checkpoints, &config); err != nil {
+		if err := a.evaluateWith(&config, trainer.Step, plateau); err != nil {
 			return err
 		}
 	}
@@ -397,6 +397,40 @@ func evalSteps(p params.Params) int64 {
 		return runner.UntilEnd
 	}
 	return p.Eval.Steps
+}
+
+// evaluateWith adds the evaluations of a training, what they leave and what they decide. step returns
+// the step of the trainer; plateau may be nil.
+func (a *attempt) evaluateWith(config *runner.Config, step func() int64, plateau *runner.Plateau) error {
+	if err := a.generateTexts(config); err != nil {
+		return err
+	}
+	config.EvalSplits = len(a.evaluators)
+	config.Evaluator = measuredEvaluator{of: a.phases, splitEvaluators: a.evaluators, step: step, ended: func() { a.journalPhases(a.phases.take()) }}
+	config.EvalActions = append(config.EvalActions, a.keepEvaluations)
+	if plateau != nil {
+		config.Persist[loop.PlateauState] = plateau
+		config.EvalActions = append(config.EvalActions, plateau.Check)
+	}
+	return keepBest(a.Params, a.task, a.checkpoints, config)
+}
+
+// newPlateau returns what lowers the learning rate of the schedule plateau; nil for other schedules.
+func newPlateau(p params.Params, of task.Task, steps int64, out io.Writer) (*runner.Plateau, error) {
+	if p.Optimizer.Schedule != runner.OnPlateau {
+		return nil, nil
+	}
+	order, err := p.PlateauOrder(of)
+	if err != nil {
+		return nil, err
+	}
+	c := p.Optimizer.Plateau
+	plateau, err := runner.NewPlateau(runner.PlateauConfig{Metric: p.PlateauMetric(), Order: order, Factor: c.Factor, Patience: c.Patience,
+		MinDelta: c.MinDelta, Cooldown: c.Cooldown, Out: out}, p.ScheduleConfig(steps))
+	if err != nil {
+		return nil, &params.Error{Params: []string{"optimizer.schedule"}, Err: err}
+	}
+	return plateau, nil
 }
 
 // keepBest configures the tracking of the best checkpoint and early stopping.

@@ -89,7 +89,7 @@ func TestActionEndsTraining(t *testing.T) {
 func TestPersistNamesAreTaken(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps = 2
-	for _, name := range []string{loop.MetricsState, loop.GraphState, loop.FrozenNames, loop.BestState, loop.StoppingState} {
+	for _, name := range []string{loop.MetricsState, loop.GraphState, loop.FrozenNames, loop.BestState, loop.StoppingState, loop.PlateauState} {
 		e := quiet()
 		e.Persist = map[string]runner.Persistent{name: new(counted)}
 		if _, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), e); !errors.Is(err, ErrPersistName) {

@@ -367,6 +367,9 @@ func (t *training) tellSchedule(before runner.ScheduleConfig, step int64) {
 		return
 	}
 	was, is := before.At(step), now.At(step)
+	if was == is && now.Name == runner.OnPlateau {
+		return // evaluations decide it, not the number of steps
+	}
 	line := fmt.Sprintf("the run has %d steps instead of %d: ", t.steps, before.TotalSteps)
 	if was == is {
 		line += fmt.Sprintf("the learning rate of the next step stays %.6g", is)

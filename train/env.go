@@ -94,7 +94,7 @@ var (
 )
 
 // ErrPersistName reports that a name in Env.Persist is reserved for the run itself: metrics,
-// graph, frozen_variables, best or early_stopping.
+// graph, frozen_variables, best, early_stopping or plateau.
 var ErrPersistName = errors.New("the name of a persistent state is reserved; use another name")
 
 // addCallbacks adds the caller's actions and persistent states after those of the run.
@@ -102,7 +102,7 @@ func (e Env) addCallbacks(config *runner.Config) error {
 	config.TrainActions = append(config.TrainActions, e.TrainActions...)
 	config.EvalActions = append(config.EvalActions, e.EvalActions...)
 	for _, name := range slices.Sorted(maps.Keys(e.Persist)) {
-		if slices.Contains([]string{loop.MetricsState, loop.GraphState, loop.FrozenNames, loop.BestState, loop.StoppingState}, name) {
+		if slices.Contains([]string{loop.MetricsState, loop.GraphState, loop.FrozenNames, loop.BestState, loop.StoppingState, loop.PlateauState}, name) {
 			return fmt.Errorf("%w: %q", ErrPersistName, name)
 		}
 		config.Persist[name] = e.Persist[name]

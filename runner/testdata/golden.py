@@ -4,7 +4,8 @@ Run from this folder with the checkout's Python:  ../../.venv/bin/python golden.
 
 Schedules: Keras' own where it has them, else the multipliers that Hugging
 Face's get_*_schedule functions hand to LambdaLR, written down from their
-documentation (neither torch nor transformers is needed). Formats: NumPy's repr.
+documentation (neither torch nor transformers is needed). Plateaus: Keras'
+ReduceLROnPlateau. Formats: NumPy's repr.
 """
 
 import json
@@ -126,6 +127,11 @@ def schedules():
     hf({"name": "constant"}, steps + beyond, lambda s: hf_constant(s, 0))
     hf(
         {"name": "constant", "warmup_steps": 10},
+        steps + beyond,
+        lambda s: hf_constant(s, 10),
+    )
+    hf(
+        {"name": "plateau", "warmup_steps": 10},
         steps + beyond,
         lambda s: hf_constant(s, 10),
     )
@@ -266,6 +272,50 @@ def schedules():
     return cases
 
 
+def plateaus():
+    """The learning rates that Keras' ReduceLROnPlateau sets, evaluation by evaluation."""
+    draw = np.random.default_rng(7)
+    falling = (1 / np.arange(1, 41) + draw.normal(0, 0.02, 40)).round(6).tolist()
+    rising = (1 - 1 / np.arange(1, 41) + draw.normal(0, 0.02, 40)).round(6).tolist()
+    flat = [0.5] * 20
+    cases = []
+    for mode, metrics, options in [
+        ("min", falling, {"patience": 2}),
+        ("min", falling, {"patience": 3, "factor": 0.5, "cooldown": 2}),
+        ("min", falling, {"patience": 1, "factor": 0.2, "cooldown": 1, "min_lr": 1e-6}),
+        ("min", falling, {"patience": 3, "factor": 0.7, "min_delta": 0.01}),
+        ("max", rising, {"patience": 2, "factor": 0.3, "min_delta": 0.0}),
+        ("max", rising, {"patience": 4, "factor": 0.5, "cooldown": 3, "min_lr": 2e-6}),
+        ("min", flat, {"patience": 1, "factor": 0.5, "min_lr": 3e-6}),
+        ("max", flat, {"patience": 5, "factor": 0.1, "cooldown": 5}),
+        ("min", flat, {"patience": 2, "min_lr": PEAK}),
+    ]:
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model.compile(optimizer=tf.keras.optimizers.SGD(PEAK), loss="mse")
+        callback = tf.keras.callbacks.ReduceLROnPlateau(
+            monitor="metric", mode=mode, **options
+        )
+        callback.set_model(model)
+        callback.on_train_begin()
+        rates = []
+        for epoch, value in enumerate(metrics):
+            callback.on_epoch_end(epoch, {"metric": value})
+            rates.append(float(model.optimizer.learning_rate.numpy()))
+        cases.append(
+            {
+                "lower_is_better": mode == "min",
+                "factor": callback.factor,
+                "patience": callback.patience,
+                "min_delta": abs(callback.min_delta),
+                "cooldown": callback.cooldown,
+                "end_learning_rate": callback.min_lr,
+                "metrics": metrics,
+                "rates": rates,
+            }
+        )
+    return cases
+
+
 def formats():
     values = [
         0.0,
@@ -295,7 +345,11 @@ def formats():
 
 
 if __name__ == "__main__":
-    golden = {"schedules": schedules(), "formats": formats()}
+    golden = {
+        "schedules": schedules(),
+        "plateaus": plateaus(),
+        "formats": formats(),
+    }
     with open(
         os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w"
     ) as f:

@@ -9,4 +9,5 @@ const (
 	BestState     = "best"
 	StoppingState = "early_stopping"
 	TextsState    = "generated_texts"
+	PlateauState  = "plateau"
 )

@@ -1,6 +1,8 @@
 package params
 
 import (
+	"cmp"
+
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -37,4 +39,22 @@ func (p Params) BestOrder(t task.Task) (runner.Better, error) {
 		return runner.LowerIsBetter, nil
 	}
 	return runner.HigherIsBetter, nil
+}
+
+// PlateauMetric returns the metric that the schedule plateau watches.
+func (p Params) PlateauMetric() string { return cmp.Or(p.Optimizer.Plateau.Metric, p.Checkpoint.Best) }
+
+// PlateauOrder returns the direction in which that metric gets better. It is that of checkpoint.best
+// if it is the same metric.
+func (p Params) PlateauOrder(t task.Task) (runner.Better, error) {
+	if p.PlateauMetric() == p.Checkpoint.Best {
+		return p.BestOrder(t)
+	}
+	_, plain := p.Data.Eval.Cut(p.Optimizer.Plateau.Metric)
+	metric := t.Metric(plain)
+	if !metric.Directed {
+		return 0, Errorf("optimizer.plateau.metric", "is %q, whose direction is unknown; set checkpoint.best to it and "+
+			"checkpoint.best_mode to max if higher is better, or min if lower is better", p.Optimizer.Plateau.Metric)
+	}
+	return metric.Better, nil
 }

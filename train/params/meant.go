@@ -83,6 +83,9 @@ var peers = []struct {
 	// The optimizer.
 	{"lr initial_learning_rate", Meant{Params: []string{"optimizer.learning_rate"}}},
 	{"lr_scheduler_type lr_scheduler lr_schedule learning_rate_schedule scheduler", Meant{Params: []string{"optimizer.schedule"}}},
+	{"reduce_lr_on_plateau reducelronplateau", Meant{Params: []string{"optimizer.schedule"}, Value: "plateau"}},
+	{"lr_scheduler_kwargs", Meant{Note: "each setting of a schedule is a param of its own, such as optimizer.power and optimizer.plateau.factor"}},
+	{"min_lr lr_end min_learning_rate", Meant{Params: []string{"optimizer.end_learning_rate"}}},
 	{"warmup num_warmup_steps", Meant{Params: []string{"optimizer.warmup_steps"}}},
 	{"num_decay_steps", Meant{Params: []string{"optimizer.decay_steps"}}},
 	{"decay_type", Meant{Params: []string{"optimizer.decay_shape"}}},

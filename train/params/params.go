@@ -100,12 +100,22 @@ type Optimizer struct {
 	DecayRatio      float64            `yaml:"decay_ratio"`
 	DecayShape      string             `yaml:"decay_shape"`
 	Points          string             `yaml:"points"`
+	Plateau         Plateau            `yaml:"plateau"`
 	WeightDecay     float64            `yaml:"weight_decay"`
 	ClipNorm        float64            `yaml:"clip_norm"`
 	Hyperparameters map[string]float64 `yaml:"hyperparameters"`
 	Groups          []Group            `yaml:"groups"`
 	LayerDecay      float64            `yaml:"layer_decay"`
 	EMA             float64            `yaml:"ema"`
+}
+
+// Plateau says when the schedule plateau lowers the learning rate.
+type Plateau struct {
+	Metric   string  `yaml:"metric"`
+	Factor   float64 `yaml:"factor"`
+	Patience int64   `yaml:"patience"`
+	MinDelta float64 `yaml:"min_delta"`
+	Cooldown int64   `yaml:"cooldown"`
 }
 
 // Checkpoint sets when to save checkpoints and which to keep.

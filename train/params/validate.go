@@ -64,7 +64,7 @@ func (p Params) Validate() error {
 			return err
 		}
 	}
-	for _, check := range []func() error{p.checkPaths, p.checkLoop, p.Strategy.together, p.checkTPU, p.checkRuntime, p.checkData, p.Optimizer.together} {
+	for _, check := range []func() error{p.checkPaths, p.checkLoop, p.checkPlateau, p.Strategy.together, p.checkTPU, p.checkRuntime, p.checkData, p.Optimizer.together} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -104,6 +104,21 @@ func (p Params) checkLoop() error {
 		return Errorf("train.patience", "is %d and train.eval_interval is -2 (no evaluation); expected evaluations, such as train.eval_interval=0", t.Patience).And("train.eval_interval")
 	case t.MinDelta > 0 && t.Patience == 0:
 		return Errorf("train.min_delta", "is %v and train.patience is 0; expected the number of evaluations to wait, such as train.patience=3", t.MinDelta).And("train.patience")
+	}
+	return nil
+}
+
+// checkPlateau checks that the schedule plateau has evaluations and a metric.
+func (p Params) checkPlateau() error {
+	const name = "optimizer.plateau.metric"
+	o := p.Optimizer
+	switch on := o.Schedule == runner.OnPlateau; {
+	case !on && o.Plateau.Metric != "":
+		return Errorf(name, "is %q and optimizer.schedule is %s; expected the schedule plateau, or no metric for it", o.Plateau.Metric, o.Schedule).And("optimizer.schedule")
+	case on && p.PlateauMetric() == "":
+		return Errorf(name, "and checkpoint.best are empty and optimizer.schedule is plateau; expected the name of a metric").And("checkpoint.best", "optimizer.schedule")
+	case on && p.Train.EvalInterval < 0:
+		return Errorf("optimizer.schedule", "is plateau and train.eval_interval is %d; expected evaluations during the training, such as train.eval_interval=0", p.Train.EvalInterval).And("train.eval_interval")
 	}
 	return nil
 }

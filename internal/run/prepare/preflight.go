@@ -89,14 +89,31 @@ func PreflightTraining(ctx context.Context, s *Setup, folder string, before *par
 }
 
 // CheckBest returns an error if evaluations of the graph do not have the metric that selects the
-// best checkpoint, or if its direction is unknown.
+// best checkpoint, or the one that the schedule plateau watches, or if its direction is unknown.
 func CheckBest(p params.Params, export *graphs.Export) error {
-	if p.Checkpoint.Best == "" || p.Train.EvalInterval == params.NoEval {
+	of := loop.KnownTask(export.Contract)
+	if p.Checkpoint.Best != "" && p.Train.EvalInterval != params.NoEval {
+		if err := checkMetric("checkpoint.best", p.Checkpoint.Best, p, export, of); err != nil {
+			return err
+		}
+		if _, err := p.BestOrder(of); err != nil {
+			return err
+		}
+	}
+	if p.Optimizer.Schedule != runner.OnPlateau {
 		return nil
 	}
-	of := loop.KnownTask(export.Contract)
+	if err := checkMetric("optimizer.plateau.metric", p.PlateauMetric(), p, export, of); err != nil {
+		return err
+	}
+	_, err := p.PlateauOrder(of)
+	return err
+}
+
+// checkMetric returns an error if evaluations of the graph do not have the metric of a param.
+func checkMetric(param, metric string, p params.Params, export *graphs.Export, of task.Task) error {
 	splits := p.Data.Eval
-	_, plain := splits.Cut(p.Checkpoint.Best)
+	_, plain := splits.Cut(metric)
 	metrics, err := task.Metrics(of, export.Functions["evaluate"].Outputs, task.Classes(export.Contract))
 	if err != nil {
 		return err
@@ -114,12 +131,11 @@ func CheckBest(p params.Params, export *graphs.Export) error {
 			names = append(names, splits.Prefix(i)+s.Name)
 		}
 	}
-	if !slices.Contains(names, p.Checkpoint.Best) {
-		return params.Errorf("checkpoint.best", "is %q; expected one of %s, the metrics of this graph; choose one with --set checkpoint.best=NAME%s%s",
-			p.Checkpoint.Best, strings.Join(names, ", "), words.DidYouMean(p.Checkpoint.Best, names), ofTexts(plain))
+	if !slices.Contains(names, metric) {
+		return params.Errorf(param, "is %q; expected one of %s, the metrics of this graph; choose one with --set %s=NAME%s%s",
+			metric, strings.Join(names, ", "), param, words.DidYouMean(metric, names), ofTexts(plain))
 	}
-	_, err = p.BestOrder(of)
-	return err
+	return nil
 }
 
 // ofTexts says where a metric comes from that is a score of generated texts.
