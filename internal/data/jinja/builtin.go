@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -385,6 +386,12 @@ func (f filter) value(s *state) any {
 		return f.chosen(b, v, args, named)
 	}
 	b.args(args, named)
+	return f.plain(b, v)
+}
+
+// plain is a filter without arguments.
+func (f filter) plain(b bound, v any) any {
+	s := b.state
 	switch f.name {
 	case "length", "count":
 		return int64(s.length(f.line, v))
@@ -414,6 +421,16 @@ func (f filter) value(s *state) any {
 			return all[len(all)-1]
 		}
 		return all[0]
+	case "int":
+		if n, ok := number(v); ok {
+			return n
+		}
+		if t, ok := v.(string); ok && len(t) < 20 {
+			n, err := strconv.ParseInt(strings.TrimFunc(t, isSpace), 10, 64)
+			if err == nil && max(n, -n) <= maxNumber {
+				return n
+			}
+		}
 	case "items":
 		if d, ok := v.(*dict); ok {
 			l := dictMethod(d, "items")(b, nil, nil).(*list)
