@@ -93,7 +93,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if t.evaluations == nil {
 		err = a.controller.Train(ctx, t.steps)
 	} else {
-		out, err = a.controller.TrainAndEvaluate(ctx, t.steps, evalSteps(t.Params), max(t.Params.Train.EvalInterval, 0))
+		out, err = a.controller.TrainAndEvaluate(ctx, t.steps, evalSteps(t.Params), t.Params.Train.EvalInterval.Steps())
 	}
 	a.phases.trained(a.controller.Step())
 	a.journalPhases(a.phases.take())
@@ -156,10 +156,10 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 	config := runner.Config{
 		Trainer:         trainer,
 		Checkpoints:     a.saves,
-		StepsPerLoop:    p.Train.StepsPerLoop,
+		StepsPerLoop:    p.Train.StepsPerLoop.Steps(),
 		LogFirstStep:    p.Train.LogFirstStep,
 		EvalAtStart:     p.Eval.AtStart,
-		SaveInterval:    p.Checkpoint.Interval,
+		SaveInterval:    p.Checkpoint.Interval.Steps(),
 		SaveEvaluated:   p.Checkpoint.Best != "",
 		SummaryInterval: p.Summary.Interval,
 		MaxRollbacks:    onlyIf(p.Train.OnNonFinite == "rollback", p.Train.MaxNonFinite),

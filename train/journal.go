@@ -106,11 +106,8 @@ func (t *training) warnTrainerState(err error) {
 func (t *training) course() runfolder.Course {
 	p := t.Params
 	course := runfolder.Course{MaxSteps: t.steps, Data: t.examples, BatchSize: int64(p.Train.BatchSize), Evaluates: t.evaluations != nil,
-		LogEvery: p.Train.StepsPerLoop, EvalEvery: p.Train.EvalInterval, SaveEvery: p.Checkpoint.Interval}
-	switch p.Train.EvalInterval {
-	case params.NoEval:
-		course.EvalEvery = 0
-	case -1: // at the end
+		LogEvery: p.Train.StepsPerLoop.Steps(), EvalEvery: p.Train.EvalInterval.Steps(), SaveEvery: p.Checkpoint.Interval.Steps()}
+	if p.Train.EvalInterval == -1 { // at the end
 		course.EvalEvery = t.steps
 	}
 	return course

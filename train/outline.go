@@ -67,7 +67,7 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 			o.MeanTokens = split.Lengths.Mean
 		}
 	}
-	every := t.Params.Train.EvalInterval
+	every := t.Params.Train.EvalInterval.Steps()
 	for _, e := range t.evaluations {
 		examples, batches := e.Records, e.Batches
 		if n := p.Eval.Steps; n > 0 && n < batches {
@@ -77,7 +77,7 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 		o.EvalBatches += batches
 	}
 	if t.evaluations != nil {
-		o.Evaluations = due(o.Done, o.Steps, max(every, 0), 0)
+		o.Evaluations = due(o.Done, o.Steps, every, 0)
 	}
 	start := t.evaluations != nil && p.Eval.AtStart && o.Done == 0
 	if start {
@@ -86,7 +86,7 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 	if t.evaluations == nil || t.Params.Checkpoint.Best == "" {
 		every = 0
 	}
-	o.Saves = due(o.Done, o.Steps, t.Params.Checkpoint.Interval, max(every, 0))
+	o.Saves = due(o.Done, o.Steps, t.Params.Checkpoint.Interval.Steps(), every)
 	if start && t.Params.Checkpoint.Best != "" {
 		o.Saves++
 	}

@@ -598,7 +598,7 @@ func TestDiskFull(t *testing.T) {
 	if !errors.As(err, &failed) {
 		t.Fatalf("%v does not say which save failed", err)
 	}
-	if _, step := final(t, filepath.Join(dir, "run")); step != failed.Step-p.Checkpoint.Interval {
+	if _, step := final(t, filepath.Join(dir, "run")); step != failed.Step-p.Checkpoint.Interval.Steps() {
 		t.Errorf("the save of step %d failed, and the newest checkpoint is of step %d", failed.Step, step)
 	}
 }

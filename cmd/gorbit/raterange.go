@@ -114,7 +114,7 @@ func (t *tuning) rateParams(ctx context.Context, env train.Env) (params.Params, 
 	p.Optimizer.Schedule, p.Optimizer.LearningRate, p.Optimizer.EndLearningRate = runner.Exponential, from, to
 	p.Optimizer.WarmupRatio, p.Optimizer.WarmupSteps = 0, 0
 	p.Train.StepsPerLoop, p.Train.EvalInterval, p.Train.Patience = 1, -2, 0
-	p.Checkpoint.Best, p.Checkpoint.Interval, p.Summary.Enabled = "", 0, false
+	p.Checkpoint.Best, p.Checkpoint.Interval, p.Summary.Enabled, p.Optimizer.Plateau.Metric = "", 0, false, ""
 	return p, p.Absolute()
 }
 

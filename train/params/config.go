@@ -26,7 +26,10 @@ func (p Params) stepsPerCall() int {
 	if p.Strategy.Input == InputLocal {
 		return 1
 	}
-	return int(min(int64(p.Train.StepsPerCall), p.Train.StepsPerLoop))
+	if p.Train.StepsPerLoop < 1 { // which is not resolved yet
+		return p.Train.StepsPerCall
+	}
+	return int(min(int64(p.Train.StepsPerCall), p.Train.StepsPerLoop.Steps()))
 }
 
 // Dataset returns the configuration of the data: for training, endless shuffled passes; for

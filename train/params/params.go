@@ -53,18 +53,18 @@ type Data struct {
 
 // Train sets how long to train and how often to log and evaluate.
 type Train struct {
-	BatchSize    int     `yaml:"batch_size"`
-	BatchWarmup  string  `yaml:"batch_warmup"`
-	Steps        int64   `yaml:"steps"`
-	Epochs       float64 `yaml:"epochs"`
-	StepsPerLoop int64   `yaml:"steps_per_loop"`
-	LogFirstStep bool    `yaml:"log_first_step"`
-	StepsPerCall int     `yaml:"steps_per_call"`
-	EvalInterval int64   `yaml:"eval_interval"`
-	OnNonFinite  string  `yaml:"on_non_finite"`
-	MaxNonFinite int64   `yaml:"max_non_finite"`
-	Patience     int64   `yaml:"patience"`
-	MinDelta     float64 `yaml:"min_delta"`
+	BatchSize    int      `yaml:"batch_size"`
+	BatchWarmup  string   `yaml:"batch_warmup"`
+	Steps        int64    `yaml:"steps"`
+	Epochs       float64  `yaml:"epochs"`
+	StepsPerLoop Interval `yaml:"steps_per_loop"`
+	LogFirstStep bool     `yaml:"log_first_step"`
+	StepsPerCall int      `yaml:"steps_per_call"`
+	EvalInterval Interval `yaml:"eval_interval"`
+	OnNonFinite  string   `yaml:"on_non_finite"`
+	MaxNonFinite int64    `yaml:"max_non_finite"`
+	Patience     int64    `yaml:"patience"`
+	MinDelta     float64  `yaml:"min_delta"`
 }
 
 // Eval configures evaluations.
@@ -120,11 +120,11 @@ type Plateau struct {
 
 // Checkpoint sets when to save checkpoints and which to keep.
 type Checkpoint struct {
-	Interval       int64   `yaml:"interval"`
-	MaxToKeep      int     `yaml:"max_to_keep"`
-	KeepEveryHours float64 `yaml:"keep_every_hours"`
-	Best           string  `yaml:"best"`
-	BestMode       string  `yaml:"best_mode"`
+	Interval       Interval `yaml:"interval"`
+	MaxToKeep      int      `yaml:"max_to_keep"`
+	KeepEveryHours float64  `yaml:"keep_every_hours"`
+	Best           string   `yaml:"best"`
+	BestMode       string   `yaml:"best_mode"`
 }
 
 // Summary configures the TensorBoard files.

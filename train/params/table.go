@@ -68,6 +68,8 @@ const (
 	BestAuto = "auto"
 	// NoEval is the train.eval_interval without evaluations.
 	NoEval = -2
+	// NoSave is the checkpoint.interval with which only the end is saved.
+	NoSave = -1
 	// mostHours is more than a hundred years and fits into a time.Duration.
 	mostHours = 1_000_000
 )
@@ -236,9 +238,9 @@ var table = []Param{
 	{Name: "train.steps", check: atLeast(0, "0 (use train.epochs) or more"),
 		Flag:    Flag{"steps", HowLong, "", "steps to train, instead of epochs"},
 		Meaning: "how long to train, in steps; 0: use `train.epochs`"},
-	{Name: "train.steps_per_loop", Default: 20, check: atLeast(1, "1 or more"), Change: Outside,
-		Flag:    Flag{"steps-per-loop", OfLoop, "", "steps between two log lines"},
-		Meaning: "steps between two log lines"},
+	{Name: "train.steps_per_loop", Default: 20, check: interval(0, "0 (every epoch) or a number of steps"), Change: Outside,
+		Flag:    Flag{"steps-per-loop", OfLoop, "", "steps between two log lines (0: every epoch; below 1: a share of all steps)"},
+		Meaning: "steps between two log lines; 0: once per epoch; below 1: a share of all steps, such as 0.1"},
 	{Name: "train.log_first_step", Change: Outside,
 		Meaning: "log the first step by itself, before the first loop ends: a line, and one in metrics.jsonl"},
 	{Name: "train.steps_per_call", check: atLeast(0, "0 (the strategy's best) or more"), Change: Outside,
@@ -246,9 +248,10 @@ var table = []Param{
 		Meaning: "most steps that are made in one call of the devices, within a loop; 0: the strategy's best. Results " +
 			"do not depend on it",
 		See: "[Steps per call](#steps-per-call)"},
-	{Name: "train.eval_interval", check: atLeast(NoEval, "-2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps"), Compared: true,
-		Flag:    Flag{"eval-interval", OfLoop, "", "steps between evaluations (0: every epoch, -1: only at the end, -2: none)"},
-		Meaning: "steps between evaluations; 0: once per epoch, -1: only at the end, -2: none"},
+	{Name: "train.eval_interval", check: interval(NoEval, "-2 (no evaluation), -1 (at the end), 0 (every epoch) or a number of steps"), Compared: true,
+		Flag: Flag{"eval-interval", OfLoop, "", "steps between evaluations (0: every epoch, -1: only at the end, -2: none; below 1: a share of all steps)"},
+		Meaning: "steps between evaluations; 0: once per epoch, -1: only at the end, -2: none; below 1: a share of all steps, " +
+			"such as 0.1"},
 	{Name: "train.on_non_finite", Default: "fail", Choices: []string{"fail", "skip", "rollback"},
 		Meaning: "what to do when a loss or gradient is not finite: fail, skip (the batch), rollback (to the last " +
 			"checkpoint, then continue after the batch)"},
@@ -347,9 +350,10 @@ var table = []Param{
 	{Name: "optimizer.hyperparameters",
 		Meaning: "the graph's hyperparameters by name (`gorbit inspect` lists them): dropout rates, betas, epsilon, " +
 			"label smoothing"},
-	{Name: "checkpoint.interval", check: atLeast(0, "0 (as evaluations) or more"),
-		Flag:    Flag{"checkpoint-interval", OfLoop, "", "steps between checkpoints (0: same as --eval-interval)"},
-		Meaning: "steps between checkpoints; 0: same as evaluations. The end of training is always saved"},
+	{Name: "checkpoint.interval", check: interval(NoSave, "-1 (at the end), 0 (as evaluations) or a number of steps"),
+		Flag: Flag{"checkpoint-interval", OfLoop, "", "steps between checkpoints (0: same as --eval-interval, -1: only at the end; below 1: a share of all steps)"},
+		Meaning: "steps between checkpoints; 0: same as evaluations, -1: none; below 1: a share of all steps, such as 0.1. The end of " +
+			"training is always saved, and so is a run that stops; `checkpoint.best` saves evaluations, too"},
 	{Name: "checkpoint.max_to_keep", Default: 3, check: atLeast(0, "0 (all) or more"), Change: Outside,
 		Meaning: "number of checkpoints to keep; 0 is all"},
 	{Name: "checkpoint.keep_every_hours", check: within(0, mostHours, "0 (off) to 1000000"), Change: Outside,

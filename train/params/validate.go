@@ -118,7 +118,7 @@ func (p Params) checkPlateau() error {
 	case on && p.PlateauMetric() == "":
 		return Errorf(name, "and checkpoint.best are empty and optimizer.schedule is plateau; expected the name of a metric").And("checkpoint.best", "optimizer.schedule")
 	case on && p.Train.EvalInterval < 0:
-		return Errorf("optimizer.schedule", "is plateau and train.eval_interval is %d; expected evaluations during the training, such as train.eval_interval=0", p.Train.EvalInterval).And("train.eval_interval")
+		return Errorf("optimizer.schedule", "is plateau and train.eval_interval is %v; expected evaluations during the training, such as train.eval_interval=0", p.Train.EvalInterval).And("train.eval_interval")
 	}
 	return nil
 }

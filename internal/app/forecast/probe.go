@@ -18,6 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -43,17 +44,20 @@ const overlapped = 2
 // second one there are an evaluation and a save, and overlapped steps while it is written, with an
 // evaluation and a save at the end.
 func (p Prober) params(of params.Params) params.Params {
-	of.Train.StepsPerLoop = p.Steps
+	of.Train.StepsPerLoop = params.Interval(p.Steps)
 	of.Train.Steps = 2*p.Steps + overlapped
 	if of.Train.EvalInterval != -2 {
-		of.Train.EvalInterval = 2 * p.Steps
+		of.Train.EvalInterval = params.Interval(2 * p.Steps)
 	}
 	if of.Eval.Steps == 0 || of.Eval.Steps > p.EvalSteps {
 		of.Eval.Steps = p.EvalSteps
 	}
 	of.Train.Patience = 0
+	if of.Optimizer.Schedule == runner.OnPlateau { // it needs evaluations
+		of.Optimizer.Schedule, of.Optimizer.Plateau.Metric = runner.Constant, ""
+	}
 	of.Optimizer.WarmupSteps, of.Optimizer.WarmupRatio = 0, 0
-	of.Checkpoint.Interval, of.Checkpoint.MaxToKeep, of.Checkpoint.KeepEveryHours, of.Checkpoint.Best = 2*p.Steps, 1, 0, ""
+	of.Checkpoint.Interval, of.Checkpoint.MaxToKeep, of.Checkpoint.KeepEveryHours, of.Checkpoint.Best = params.Interval(2*p.Steps), 1, 0, ""
 	return of
 }
 

@@ -184,7 +184,7 @@ func ScalarsOf(p params.Params, c *graphs.Contract) (strategy.Scalars, error) {
 	return s, nil
 }
 
-// Intervals resolves the params that are given in epochs of the training data, and returns the number
+// Intervals resolves the params that are given in epochs of the training data or as shares of all steps, and returns the number
 // of steps of the run.
 func Intervals(ctx context.Context, p *params.Params, examples *dataset.Dataset) (int64, error) {
 	stepsPerEpoch := examples.BatchesPerEpoch()
@@ -198,11 +198,18 @@ func Intervals(ctx context.Context, p *params.Params, examples *dataset.Dataset)
 			return 0, fmt.Errorf("train.epochs: %w", err)
 		}
 	}
+	epoch := params.Interval(stepsPerEpoch)
+	if p.Train.StepsPerLoop == 0 {
+		p.Train.StepsPerLoop = epoch
+	}
 	if p.Train.EvalInterval == 0 {
-		p.Train.EvalInterval = stepsPerEpoch
+		p.Train.EvalInterval = epoch
+	}
+	for _, interval := range []*params.Interval{&p.Train.StepsPerLoop, &p.Train.EvalInterval, &p.Checkpoint.Interval} {
+		*interval = interval.Of(steps)
 	}
 	if p.Checkpoint.Interval == 0 {
-		p.Checkpoint.Interval = stepsPerEpoch
+		p.Checkpoint.Interval = epoch
 		if p.Train.EvalInterval > 0 {
 			p.Checkpoint.Interval = p.Train.EvalInterval
 		}
