@@ -24,11 +24,14 @@ import (
 const kernelModels = `
 import sys
 import tensorflow as tf
-from gorbit_export import classifier, config, export, modernbert_config, optimizers
+from gorbit_export import classifier, config, deberta_config, export, modernbert_config, optimizers
 
 for name, hidden, heads, inner, window in (("modern", 64, 2, 48, 16), ("modern odd", 42, 3, 25, 7)):
     c = modernbert_config.ModernBertConfig(hidden, 3, heads, inner, vocab_size=30, max_position_embeddings=1024, local_attention=window)
     export.write(classifier.Classification(c, 3, "mean"), optimizers.AdamW(), f"{sys.argv[1]}/{name}/graph")
+
+c = deberta_config.DebertaConfig(42, 1, 3, 50, vocab_size=30, max_position_embeddings=64, position_buckets=8)
+export.write(classifier.Classification(c, 3, "mean"), optimizers.AdamW(), f"{sys.argv[1]}/deberta/graph")
 
 for name, hidden, heads, inner in (("even", 64, 2, 128), ("odd", 42, 3, 50), ("narrow", 12, 4, 9)):
     c = config.BertConfig(hidden, 1, heads, inner, vocab_size=30, max_position_embeddings=64)
@@ -124,7 +127,7 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 	cases := 0
 	long := maps.Clone(layouts)
 	long["several tiles"] = [][]int32{row(run(700, 1), run(23, 2)), row(run(3, 1), run(520, 2), run(200, 3))}
-	for _, model := range []string{"even", "odd", "narrow", "modern", "modern odd"} {
+	for _, model := range []string{"even", "odd", "narrow", "deberta", "modern", "modern odd"} {
 		layouts := layouts
 		if strings.HasPrefix(model, "modern") {
 			layouts = long

@@ -26,6 +26,9 @@ const familyGoldens = "../tools/tests/goldens/families"
 // modernCls is a ModernBERT beside familyGoldens, whose window is narrower than its sequences.
 const modernCls = "../modernbert/cls"
 
+// debertaCls is a DeBERTa beside familyGoldens, whose words are narrower than its layers.
+const debertaCls = "../deberta/narrow"
+
 // familyExport returns the export of a model of familyGoldens.
 func familyExport(t *testing.T, kind string) string {
 	t.Helper()
@@ -74,7 +77,7 @@ func readGoldens(t *testing.T, name string, v any) {
 // with ids alone, and answers as transformers does.
 func TestInitFromRelativesOfBERT(t *testing.T) {
 	long(t)
-	for _, kind := range []string{"distilbert", "electra", "roberta", modernCls, "../modernbert/mean"} {
+	for _, kind := range []string{"distilbert", "electra", "roberta", modernCls, "../modernbert/mean", debertaCls} {
 		t.Run(kind, func(t *testing.T) {
 			folder, name := filepath.Split(kind)
 			var goldens map[string]json.RawMessage
@@ -168,6 +171,8 @@ func TestInitRefusesModelsComputedInAnotherWay(t *testing.T) {
 		{"window", modernCls, release(t, modernCls, map[string]any{"local_attention": 16}), "local_attention is 16; expected 8", nil},
 		{"period", modernCls, release(t, modernCls, map[string]any{"global_attn_every_n_layers": 2}), "global_attn_every_n_layers is 2; expected 3", nil},
 		{"rotary", modernCls, release(t, modernCls, map[string]any{"local_rope_theta": 160000}), "local_rope_theta is 160000; expected 10000", nil},
+		{"buckets", debertaCls, release(t, debertaCls, map[string]any{"position_buckets": 4}), "position_buckets is 4; expected 8", nil},
+		{"distances", debertaCls, release(t, debertaCls, map[string]any{"max_relative_positions": -1}), "max_relative_positions is -1; expected 20", nil},
 		{"epsilon", "roberta", release(t, "roberta", map[string]any{"layer_norm_eps": 1e-12}), "layer_norm_eps is 1e-12; expected 0.00001", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

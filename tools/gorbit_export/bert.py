@@ -13,8 +13,8 @@ from gorbit_export.config import BertConfig
 Tensor = tf.Tensor
 
 # The embeddings draw at site 0; layer i at sites 1 + 4 i (attention weights),
-# 2 + 4 i (attention output) and 3 + 4 i (feed-forward output); heads from
-# HEAD_SITE on.
+# 2 + 4 i (attention output), 3 + 4 i (feed-forward output) and in some families
+# 4 + 4 i; heads from HEAD_SITE on.
 SITES_PER_LAYER = 4
 HEAD_SITE = 1 << 20
 
@@ -242,6 +242,9 @@ class Encoder(tf.Module):
     weights, so the exported graph contains it only once.
     """
 
+    _sites = 3
+    """How many sites of a layer draw."""
+
     def __init__(
         self,
         config: BertConfig,
@@ -265,6 +268,10 @@ class Encoder(tf.Module):
             sizes = config.embedding_width, config.hidden_size
             name = config.family.projection
             self.projection = layers.Dense(*sizes, config.initializer_range, seed, name)
+        self._make_layers(seed)
+
+    def _make_layers(self, seed: int) -> None:
+        config = self._config
         own = 1 if config.family.shared else config.num_hidden_layers
         self.layers = [EncoderLayer(config, i, seed) for i in range(own)]
         function = tf.function(self._layer, autograph=False)
@@ -338,27 +345,39 @@ class Encoder(tf.Module):
             x = ops.dropout(x, dropout.hidden, dropout.random.site(0))
         if self.projection is not None:
             x = self.projection(x)
-        count = self._config.num_hidden_layers
         weights, narrow = self._weights()
-        for i in range(count):
+        distances, table = self._relative(sequence_ids)
+        for i in range(self._config.num_hidden_layers):
             own = min(i, len(self.layers) - 1)
+            values = [*weights[own], *table]
             if dropout is None:
-                rest = (sequence_ids, *[None] * 6, narrow[own])
-                x = self._call_layer(x, *rest, weights[own])
+                x = self._call_layer(x, sequence_ids, distances, *[None] * 4, narrow[own], values)
                 continue
+            sites = (dropout.random.site(1 + SITES_PER_LAYER * i + j) for j in range(self._sites))
             rest = (
                 sequence_ids,
+                distances,
                 dropout.hidden,
                 dropout.attention,
                 dropout.random.key,
-                *(dropout.random.site(1 + SITES_PER_LAYER * i + j).counter for j in range(3)),
+                [site.counter for site in sites],
                 narrow[own],
             )
             if self._recompute == "layers":
-                x = recomputed(self._call_layer, x, rest, weights[own])
+                x = recomputed(self._call_layer, x, rest, values)
             else:
-                x = self._call_layer(x, *rest, weights[own])
+                x = self._call_layer(x, *rest, values)
         return x
+
+    def _relative(self, sequence_ids: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """What the attention of all layers knows of distances between positions.
+
+        Returns:
+            Tensors without a gradient, which _attention gets, and at most one with, which is the
+            last of a layer's weights.
+        """
+        del sequence_ids
+        return [], []
 
     def _weights(self) -> tuple[list[list[Tensor]], list[list[Tensor]]]:
         """Returns what each layer computes with.
@@ -386,12 +405,11 @@ class Encoder(tf.Module):
         self,
         x: Tensor,
         sequence_ids: Tensor,
+        distances: list[Tensor],
         hidden_dropout: Tensor | None,
         attention_dropout: Tensor | None,
         random_key: Tensor | None,
-        attention_counter: Tensor | None,
-        output_counter: Tensor | None,
-        feed_forward_counter: Tensor | None,
+        random_counters: list[Tensor] | None,
         narrow: list[Tensor],
         weights: list[Tensor],
     ) -> Tensor:
@@ -401,20 +419,14 @@ class Encoder(tf.Module):
         ns1, nb1, ns2, nb2 = weights[8:12]
         low = _Adapters(self._lora, weights[12:])
         c = self._config
-        counters = attention_counter, output_counter, feed_forward_counter
-        sites = [None if n is None else ops.Random(random_key, n) for n in counters]
+        sites: list[ops.Random | None] = [None] * self._sites
+        if random_counters is not None:
+            sites = [ops.Random(random_key, counter) for counter in random_counters]
 
-        # One product for query, key and value.
         y = ops.cast(x, self._compute)
-        qkv = low.add(tf.matmul(y, wqkv), y, "query", "key", "value")
-        context = ops.attention(
-            qkv,
-            bqkv,
-            sequence_ids,
-            c.num_attention_heads,
-            attention_dropout,
-            sites[0],
-        )
+        maps = _Maps(wqkv, bqkv, low)
+        rates = hidden_dropout, attention_dropout
+        context = self._attention(y, maps, sequence_ids, distances, weights[-1], rates, sites)
         z = low.add(tf.matmul(context, wo), context, "output")
         x = ops.residual_norm(z, bo, x, ns1, nb1, c.layer_norm_eps, hidden_dropout, sites[1])
 
@@ -422,6 +434,34 @@ class Encoder(tf.Module):
         z = low.add(tf.matmul(y, wi), y, "intermediate")
         z = ops.activated_product(c.hidden_act, z, bi, low.kernel(wf, "feed_forward"))
         return ops.residual_norm(z, bf, x, ns2, nb2, c.layer_norm_eps, hidden_dropout, sites[2])
+
+    def _attention(
+        self,
+        y: Tensor,
+        maps: _Maps,
+        sequence_ids: Tensor,
+        distances: list[Tensor],
+        table: Tensor,
+        rates: tuple[Tensor | None, Tensor | None],
+        sites: list[ops.Random | None],
+    ) -> Tensor:
+        """Attention of y, [R * S, H]. `distances` and `table` are those of _relative."""
+        del distances, table
+        heads = self._config.num_attention_heads
+        return ops.attention(maps(y), maps.bias, sequence_ids, heads, rates[1], sites[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Maps:
+    """The maps to query, key and value, as one product."""
+
+    kernel: Tensor
+    bias: ops.Bias
+    low: _Adapters
+
+    def __call__(self, y: Tensor) -> Tensor:
+        """Returns the three of y, [T, H], side by side, without the bias."""
+        return self.low.add(tf.matmul(y, self.kernel), y, "query", "key", "value")
 
 
 class _Adapters:

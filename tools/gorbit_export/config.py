@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from gorbit_export.families import FAMILIES, Family
+from gorbit_export.families import FAMILIES, Family, MaskedHead
 
 C = TypeVar("C")
 
@@ -153,6 +153,16 @@ class BertConfig:
         return self.hidden_act
 
     @property
+    def masked(self) -> MaskedHead | None:
+        """The head of a masked language model; None if the model has not learned one."""
+        return self.family.masked
+
+    @property
+    def positions_table(self) -> str:
+        """The variable whose rows say how many positions were learned; "" for none."""
+        return "model/encoder/embeddings/position/table"
+
+    @property
     def pooling(self) -> str:
         """How a classifier pools unless it is told otherwise."""
         return "first"
@@ -178,6 +188,8 @@ def is_number(value: object) -> bool:
     """Whether a value of a configuration is a finite number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
+
+B = TypeVar("B", bound=BertConfig)
 
 PRESETS = {
     "tiny": BertConfig(128, 2, 2, 512),
@@ -248,16 +260,89 @@ def read(
         raise ValueError(f"{path}: {err}") from err
 
 
+PASSED_OVER = frozenset(
+    {
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "bos_token_id",
+        "cls_token_id",
+        "dtype",
+        "eos_token_id",
+        "finetuning_task",
+        "gradient_checkpointing",
+        "id2label",
+        "label2id",
+        "mask_token_id",
+        "model_type",
+        "num_labels",
+        "output_attentions",
+        "output_hidden_states",
+        "position_embedding_type",
+        "problem_type",
+        "return_dict",
+        "sep_token_id",
+        "torch_dtype",
+        "transformers_version",
+        "unk_token_id",
+        "use_cache",
+    }
+)
+"""Fields of a configuration file that do not change what an encoder computes."""
+
+
+def strict(
+    values: dict[str, Any],
+    kind: type[B],
+    without: tuple[str, ...],
+    required: dict[str, Any],
+    ignored: frozenset[str],
+) -> B:
+    """Returns the configuration of a family all of whose fields are known.
+
+    Args:
+        values: the fields of the file.
+        kind: the configuration's class, which has the model_type as a default.
+        without: its fields that the file does not have.
+        required: what other fields of the file must be if they are there.
+        ignored: further ones, which may be anything.
+
+    Raises:
+        ValueError: if they describe no such model; the message names the field.
+    """
+    family = FAMILIES[kind.model_type]
+    for field, only in required.items():
+        if values.get(field, only) != only:
+            raise ValueError(f"{field} is {values[field]!r}; expected {only!r}")
+    fields = [f for f in dataclasses.fields(kind) if f.name not in without]
+    names = {family.field(f.name): f for f in fields}
+    unknown = sorted(set(values) - set(names) - set(required) - ignored - PASSED_OVER)
+    if unknown:
+        raise ValueError(
+            f"{unknown[0]} is {values[unknown[0]]!r}; no field of {family.title} that is known has "
+            "this name, and the model may be another one; expected it to be left out"
+        )
+    missing = [
+        name
+        for name, field in names.items()
+        if field.default is dataclasses.MISSING and name not in values
+    ]
+    if missing:
+        raise ValueError(f"missing {', '.join(missing)}")
+    return kind(**{f.name: values[n] for n, f in names.items() if n in values})
+
+
 def _parse(values: dict[str, Any]) -> BertConfig:
     """Returns the configuration that the fields of a file describe."""
     kind = values.get("model_type", "bert")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ValueError(f"model_type is {kind!r}; expected one of {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
-    if kind == "modernbert":
-        from gorbit_export import modernbert_config
+    if kind in ("modernbert", "deberta-v2"):
+        from gorbit_export import deberta_config, modernbert_config
 
-        return modernbert_config.parse(values)
+        own = {"modernbert": modernbert_config, "deberta-v2": deberta_config}
+        return own[kind].parse(values)
     for field, only in _REQUIRED.items():
         if values.get(field, only) != only:
             raise ValueError(f"{field} is {values[field]!r}; expected {only!r}")

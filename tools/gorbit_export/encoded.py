@@ -9,7 +9,7 @@ from typing import Any, Union
 
 import tensorflow as tf
 
-from gorbit_export import bert, layers, modernbert, ops, task
+from gorbit_export import bert, deberta, layers, modernbert, ops, task
 from gorbit_export.config import BertConfig
 from gorbit_export.families import FAMILIES
 
@@ -24,7 +24,7 @@ Dropout = Union[bert.Dropout, modernbert.Dropout]
 
 def implementation(config: BertConfig) -> Any:
     """The module with the Encoder, its Dropout and its flops."""
-    return modernbert if config.family.head_norm else bert
+    return {"modernbert": modernbert, "deberta-v2": deberta}.get(config.model_type, bert)
 
 
 def encoder(
@@ -101,7 +101,7 @@ class HuggingFace:
 
     Attributes:
         architecture: its class, without the family's stem.
-        parts: names of tensors or modules outside of the encoder; those of the pooler are within.
+        parts: names of tensors or modules outside of the encoder.
         problem: the configuration's problem_type; "" for none.
         config: further fields of the configuration.
     """
@@ -114,15 +114,15 @@ class HuggingFace:
     @property
     def bare(self) -> list[str]:
         """Beginnings of the names of tensors outside of the encoder."""
-        roots = {part.split(".")[0] + "." for part in self.parts}
-        return sorted(roots - {"pooler."})
+        return sorted({part.split(".")[0] + "." for part in self.parts})
 
 
 def classifier_form(config: BertConfig, pooling: str, problem: str) -> HuggingFace | None:
     """The form of a classifier; None if transformers does not pool so."""
     if pooling not in config.poolings:
         return None
-    parts = (config.family.head.dense, config.family.head.output, *config.family.head_parts)
+    head = config.family.head
+    parts = (*([] if head.within else [head.dense]), head.output, *config.family.head_parts)
     how = config.poolings[pooling]
     return HuggingFace("ForSequenceClassification", parts, problem, how)
 
@@ -191,7 +191,7 @@ class EncoderTask(task.Task):
             "prefix": family.prefix,
             "others": sorted(others),
             "config": config.computed,
-            "fit": [] if family.head_norm else ["model/encoder/embeddings/position/table"],
+            "fit": [config.positions_table] if config.positions_table else [],
         }
 
     def _huggingface(self) -> dict[str, Any]:

@@ -29,12 +29,14 @@ class Head:
         activation: what follows it.
         dropout_first: whether there is dropout before the first map, too.
         output: name of the second.
+        within: whether the first is the encoder's in Hugging Face's files.
     """
 
     dense: str = "pooler.dense"
     activation: str = "tanh"
     dropout_first: bool = False
     output: str = "classifier"
+    within: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +133,7 @@ _ROBERTA = Family(
 FAMILIES = {
     family.model_type: family
     for family in (
-        Family("bert", "BERT", "Bert", masked=MaskedHead(), released=True),
+        Family("bert", "BERT", "Bert", head=Head(within=True), masked=MaskedHead(), released=True),
         # Sanh et al. 2019. Its classifier's first map is called pre_classifier.
         Family(
             "distilbert",
@@ -197,7 +199,7 @@ FAMILIES = {
                 "ffn_output",
                 "full_layer_layer_norm",
             ),
-            head=Head("pooler"),
+            head=Head("pooler", within=True),
             masked=MaskedHead(
                 "predictions.dense",
                 "predictions.LayerNorm",
@@ -237,6 +239,21 @@ FAMILIES = {
             own_prefix="model.",
             head_norm=True,
             spans="classifier",
+        ),
+        # He et al. 2021, the third version.
+        Family(
+            "deberta-v2",
+            "DeBERTa",
+            "DebertaV2",
+            fields={"classifier_dropout": "cls_dropout"},
+            layer=Layer(
+                "attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"
+            ),
+            head=Head("pooler.dense", "gelu"),
+            masked=MaskedHead(),
+            token_types=False,
+            own_prefix="deberta.",
+            projection="embeddings.embed_proj",
         ),
     )
 }

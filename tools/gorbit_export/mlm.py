@@ -34,7 +34,7 @@ class BertMaskedLM(tf.Module):
         """Makes the variables."""
         super().__init__()
         config = build.config
-        head = config.family.masked
+        head = config.masked
         if head is None:
             raise ValueError(
                 f"model_type is {config.model_type!r}; a masked language model of "
@@ -119,7 +119,7 @@ class MaskedLM(encoded.EncoderTask):
 
     def huggingface(self) -> encoded.HuggingFace | None:
         """See EncoderTask."""
-        head = self.build.config.family.masked
+        head = self.build.config.masked
         return encoded.HuggingFace("ForMaskedLM", (head.dense, head.norm, *head.bias))
 
     def head_flops(self) -> dict[str, int]:

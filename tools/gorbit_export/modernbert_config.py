@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from gorbit_export.config import BertConfig, is_number
+from gorbit_export.config import BertConfig, is_number, strict
 from gorbit_export.families import FAMILIES
 
 _REQUIRED = {
@@ -25,40 +25,16 @@ supported."""
 
 _IGNORED = frozenset(
     {
-        "_name_or_path",
-        "architectures",
-        "auto_map",
-        "bos_token_id",
-        "cls_token_id",
         "deterministic_flash_attn",
-        "dtype",
-        "eos_token_id",
-        "finetuning_task",
-        "gradient_checkpointing",
-        "id2label",
         "initializer_cutoff_factor",
-        "label2id",
         "layer_norm_eps",
-        "mask_token_id",
-        "model_type",
-        "num_labels",
-        "output_attentions",
-        "output_hidden_states",
-        "position_embedding_type",
-        "problem_type",
         "reference_compile",
         "repad_logits_with_grad",
-        "return_dict",
-        "sep_token_id",
         "sparse_pred_ignore_index",
         "sparse_prediction",
-        "torch_dtype",
-        "transformers_version",
-        "unk_token_id",
-        "use_cache",
     }
 )
-"""Fields that do not change what a ModernBERT computes."""
+"""Further fields that do not change what a ModernBERT computes."""
 
 _NAMES = FAMILIES["modernbert"].fields
 _KINDS = ("full_attention", "sliding_attention")
@@ -153,6 +129,11 @@ class ModernBertConfig(BertConfig):
         return {name: {"classifier_pooling": theirs} for name, theirs in names.items()}
 
     @property
+    def positions_table(self) -> str:
+        """See BertConfig."""
+        return ""
+
+    @property
     def masked_act(self) -> str:
         """See BertConfig."""
         return self.classifier_activation
@@ -234,26 +215,7 @@ def parse(values: dict[str, Any]) -> ModernBertConfig:
     Raises:
         ValueError: if they describe no model of these; the message names the field.
     """
-    values = _earlier(dict(values))
-    for field, only in _REQUIRED.items():
-        if values.get(field, only) != only:
-            raise ValueError(f"{field} is {values[field]!r}; expected {only!r}")
-    fields = [f for f in dataclasses.fields(ModernBertConfig) if f.name not in _BERTS]
-    names = {_NAMES.get(f.name, f.name): f for f in fields}
-    unknown = sorted(set(values) - set(names) - set(_REQUIRED) - _IGNORED)
-    if unknown:
-        raise ValueError(
-            f"{unknown[0]} is {values[unknown[0]]!r}; no field of ModernBERT that is known has "
-            "this name, and the model may be another one; expected it to be left out"
-        )
-    missing = [
-        name
-        for name, field in names.items()
-        if field.default is dataclasses.MISSING and name not in values
-    ]
-    if missing:
-        raise ValueError(f"missing {', '.join(missing)}")
-    return ModernBertConfig(**{f.name: values[n] for n, f in names.items() if n in values})
+    return strict(_earlier(dict(values)), ModernBertConfig, _BERTS, _REQUIRED, _IGNORED)
 
 
 def _earlier(values: dict[str, Any]) -> dict[str, Any]:

@@ -439,14 +439,20 @@ def _score_factor(size: int) -> float:
     return 1 / math.sqrt(size)
 
 
-def _attention_weights(query: Tensor, key: Tensor, sequence_ids: Tensor) -> Tensor:
-    """Returns the softmax of the scores, float32 [R, heads, S, S]. The query is scaled."""
+def _attention_weights(
+    query: Tensor, key: Tensor, sequence_ids: Tensor, more: Tensor | None = None
+) -> Tensor:
+    """Returns the softmax of the scores, float32 [R, heads, S, S].
+
+    The query is scaled; `more`, in float32, is added to the scores.
+    """
     # In int64, because GPUs leave comparisons of int32 to the host.
     ids = tf.cast(sequence_ids, tf.int64)
     same = tf.equal(ids[:, :, None], ids[:, None, :])
     # Finite, so that a softmax over nothing but padding is not NaN.
     bias = tf.where(same, 0.0, -1e9)[:, None, :, :]
-    return tf.nn.softmax(_wide(tf.matmul(query, key, transpose_b=True)) + bias)
+    scores = _wide(tf.matmul(query, key, transpose_b=True))
+    return tf.nn.softmax((scores if more is None else scores + more) + bias)
 
 
 def _join_heads(x: Tensor, width: int) -> Tensor:

@@ -97,7 +97,7 @@ def test_real_google_file(shared_data):
         (
             {"model_type": "xlnet"},
             "model_type is 'xlnet'; expected one of bert, distilbert, electra, albert, roberta, "
-            "xlm-roberta, camembert, modernbert",
+            "xlm-roberta, camembert, modernbert, deberta-v2",
         ),
         (
             {"position_embedding_type": "relative_key"},

@@ -158,7 +158,7 @@ def test_files_that_describe_no_such_model(tmp_path, kind, change, message):
 
 
 def test_weights_of_a_description():
-    prefixes = {"albert.", "bert.", "distilbert.", "electra.", "roberta."}
+    prefixes = {"albert.", "bert.", "deberta.", "distilbert.", "electra.", "roberta."}
     for kind in ("bert", *KINDS):
         family = FAMILIES[kind]
         c = config.PRESETS["tiny"] if kind == "bert" else None

@@ -44,14 +44,12 @@ KINDS = {
 LENGTHS = [3, 8, 9, 13, 30]
 
 
-def main() -> None:
-    """Writes the files."""
-    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "modernbert"
+def write(out: pathlib.Path, kinds: dict[str, tuple[str, transformers.PretrainedConfig]]) -> None:
+    """Writes the files of models, which are classes of transformers with their configurations."""
     out.mkdir(parents=True, exist_ok=True)
     cases = {}
-    for seed, (name, (kind, changes)) in enumerate(KINDS.items()):
+    for seed, (name, (kind, config)) in enumerate(kinds.items()):
         torch.manual_seed(seed)
-        config = transformers.ModernBertConfig(**{**SIZES, **changes})
         model = getattr(transformers, kind)(config).eval()
         with torch.no_grad():
             # Norms start at 1 and biases at 0, which would hide that they are read.
@@ -87,4 +85,15 @@ def main() -> None:
     (out / "cases.json").write_text(json.dumps(cases) + "\n")
 
 
-main()
+def main() -> None:
+    """Writes the files."""
+    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "modernbert"
+    configs = {
+        name: (kind, transformers.ModernBertConfig(**SIZES | changes))
+        for name, (kind, changes) in KINDS.items()
+    }
+    write(out, configs)
+
+
+if __name__ == "__main__":
+    main()
