@@ -27,7 +27,10 @@ from tokenizers import (
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "compare"))
-from compare import WORDS, texts, want
+from compare import WORDS as SPACED
+from compare import texts, want
+
+WORDS = SPACED.split()
 
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEXTS = [" ".join(WORDS[i:] + WORDS[:i]) for i in range(0, len(WORDS), 7)] + [
@@ -365,6 +368,34 @@ def xlmr() -> Tokenizer:
     return t
 
 
+def deberta() -> Tokenizer:
+    """DeBERTa-v3, as transformers makes it of its SentencePiece model."""
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence(
+        [
+            normalizers.Strip(),
+            normalizers.Precompiled(charsmap()),
+            normalizers.Replace(Regex(" {2,}"), " "),
+        ]
+    )
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace()])
+    t.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=180,
+        special_tokens=["[PAD]", "[CLS]", "[SEP]", "[UNK]"],
+        unk_token="[UNK]",
+        show_progress=False,
+    )
+    t.train_from_iterator(TEXTS, trainer)
+    t.add_special_tokens(["[MASK]"])
+    t.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
+    )
+    return t
+
+
 def unigram_bytes() -> Tokenizer:
     """Unigram with bytes for unknown characters, without a division into words."""
     vocab = [("<unk>", 0.0), *((f"<0x{i:02X}>", -20.0) for i in range(256))]
@@ -401,12 +432,17 @@ def main() -> None:
         t5,
         albert,
         xlmr,
+        deberta,
         unigram_bytes,
         wordpiece,
     ):
         t, name = make(), make.__name__
         t.save(os.path.join(to, name + ".json"), pretty=False)
-        some = [s for s in texts(random.Random(name), 60) if s.strip()][:20]
+        made = (
+            s.decode("utf-8", "each_byte")
+            for s in texts(random.Random(name), 60, WORDS)
+        )
+        some = [s for s in made if s.strip()][:20]
         goldens[name] = [{"text": s, **want(t, s)} for s in some]
     with open(os.path.join(to, "goldens.json"), "w", encoding="utf-8") as f:
         rows = (
