@@ -86,7 +86,9 @@ print(megabytes("VmHWM") - before)
 def test_gradients_take_less_memory():
     """TensorFlow's graph optimizer did not merge the two computations of a layer.
 
-    Each computation runs in a process of its own, because a process keeps memory it has freed.
+    Each computation runs in a process of its own, because a process keeps memory it has freed. It
+    takes 0.55 to 0.7 of the memory, which depends on the order in which threads run, and all of it
+    if computations are merged.
     """
 
     def peak(recompute: str) -> float:
@@ -96,7 +98,7 @@ def test_gradients_take_less_memory():
         return float(run.stdout)
 
     none, layers = peak("none"), peak("layers")
-    assert layers < 0.6 * none, f"{layers:.0f} MiB, and {none:.0f} MiB without"
+    assert layers < 0.8 * none, f"{layers:.0f} MiB, and {none:.0f} MiB without"
 
 
 @pytest.mark.parametrize("recompute", ["none", "layers"])
