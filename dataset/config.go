@@ -54,6 +54,8 @@ type Config struct {
 	// Growth are the sizes of the first batches, which grow to BatchSize; nil for batches of that size
 	// from the beginning.
 	Growth Growth `json:",omitempty"`
+	// Take restricts the set to some of the records.
+	Take Take `json:",omitzero"`
 	// Epochs is how often the whole set is drawn; 0 means forever.
 	Epochs int64
 	// DropRemainder drops the last batch of an epoch if it has fewer than
@@ -146,7 +148,7 @@ func (c Config) Validate() error {
 	case c.Layout == nil:
 		return errors.New("layout is not set; expected one, such as packed.Config")
 	}
-	if err := c.Growth.validate(c.BatchSize); err != nil {
+	if err := errors.Join(c.Growth.validate(c.BatchSize), c.Take.validate()); err != nil {
 		return err
 	}
 	if c.fit() != nil && c.Part != (Part{}) {

@@ -151,6 +151,7 @@ func expand(patterns []string) ([]string, error) {
 // newDataset returns a Dataset of open files. The configuration must be valid and
 // have its defaults set.
 func newDataset(ctx context.Context, cfg Config, f files, hash string) (*Dataset, error) {
+	f.take(cfg.Take)
 	n := f.len()
 	fit := cfg.fit()
 	switch {

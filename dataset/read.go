@@ -23,23 +23,36 @@ type files struct {
 	paths   []string
 	sources []source
 	ends    []int64 // number of records up to the end of a file
+	taken   []int64 // the numbers of those that are in the set, ascending; nil for all
 }
 
 func (f *files) add(path string, s source) {
 	f.paths = append(f.paths, path)
 	f.sources = append(f.sources, s)
-	f.ends = append(f.ends, f.len()+int64(s.Len()))
+	f.ends = append(f.ends, f.all()+int64(s.Len()))
 }
 
+// len returns the number of records in the set.
 func (f *files) len() int64 {
+	if f.taken != nil {
+		return int64(len(f.taken))
+	}
+	return f.all()
+}
+
+// all returns the number of records in the files.
+func (f *files) all() int64 {
 	if len(f.ends) == 0 {
 		return 0
 	}
 	return f.ends[len(f.ends)-1]
 }
 
-// find returns the place of record n.
+// find returns the place of record n of the set.
 func (f *files) find(n int64) RecordID {
+	if f.taken != nil {
+		n = f.taken[n]
+	}
 	i, found := slices.BinarySearch(f.ends, n)
 	if found {
 		i++ // the file ends before record n

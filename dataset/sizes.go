@@ -43,17 +43,24 @@ type measured struct {
 	measurers func() Measurer
 }
 
-// measure returns a number of each record. Those of a file's records are kept in a file next to it,
+// measure returns a number of each record of the set. Those of a file's records are kept in a file next to it,
 // and are read from there the next time.
 func measure(ctx context.Context, f *files, m measured, log *slog.Logger) ([]uint16, error) {
-	all := make([]uint16, f.len())
+	all := make([]uint16, f.all())
 	for i, s := range f.sources {
 		sizes := all[f.ends[i]-int64(s.Len()) : f.ends[i]]
 		if err := sizesOf(ctx, s, m, sizes, log); err != nil {
 			return nil, fmt.Errorf("%s: %s of the records: %w", f.paths[i], m.what, err)
 		}
 	}
-	return all, nil
+	if f.taken == nil {
+		return all, nil
+	}
+	taken := make([]uint16, len(f.taken))
+	for i, n := range f.taken {
+		taken[i] = all[n]
+	}
+	return taken, nil
 }
 
 // roomsOf returns the room that each record takes.

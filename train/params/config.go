@@ -44,9 +44,11 @@ func (p Params) Dataset(files []string, train bool, layout dataset.Layout) datas
 		Layout:    layout,
 		OnCorrupt: policy,
 		Readers:   p.Data.Readers,
+		Take:      dataset.Take{Records: p.Eval.Examples, Seed: uint64(p.Seed)},
 	}
 	if train {
 		c.BatchSize, c.Epochs = p.Train.BatchSize, 0
+		c.Take.Records = p.Data.TrainExamples
 		c.Growth, _ = p.Train.growth() // checked by Validate
 		c.Shuffle, c.Buffer, c.Seed = dataset.Shuffle(p.Data.Shuffle), p.Data.Buffer, uint64(p.Seed)
 		c.DropRemainder = p.Data.DropRemainder

@@ -40,6 +40,8 @@ var peers = []struct {
 	{"model_name_or_path init_checkpoint pretrained_model_name_or_path", Meant{Params: []string{"init"}}},
 	{"data_seed random_seed", Meant{Params: []string{"seed"}}},
 	{"eval_dataset validation_data", Meant{Params: []string{"data.eval"}, Note: "the name of a split, or a list of names, such as [dev, test]"}},
+	{"max_train_samples train_samples", Meant{Params: []string{"data.train_examples"}, Note: "which are chosen by a shuffle by seed"}},
+	{"max_eval_samples max_val_samples", Meant{Params: []string{"eval.examples"}, Note: "which are chosen by a shuffle by seed"}},
 	{"data_dir", Meant{Params: []string{"data.dir"}}},
 	{"bf16 fp16 bf16_full_eval fp16_full_eval mixed_precision mixed_precision_dtype half_precision_backend", Meant{Note: "the precision is that of the export"}},
 	{"jit_compile enable_xla torch_compile", Meant{Note: "whether XLA compiles the graph is part of the export"}},

@@ -30,6 +30,7 @@ type Data struct {
 	Dir               string            `yaml:"dir"`
 	Train             string            `yaml:"train"`
 	Eval              Splits            `yaml:"eval"`
+	TrainExamples     int64             `yaml:"train_examples"`
 	Features          map[string]string `yaml:"features"`
 	Resize            string            `yaml:"resize"`
 	CropToAspectRatio bool              `yaml:"crop_to_aspect_ratio"`
@@ -71,6 +72,7 @@ type Train struct {
 type Eval struct {
 	BatchSize     int     `yaml:"batch_size"`
 	Steps         int64   `yaml:"steps"`
+	Examples      int64   `yaml:"examples"`
 	AtStart       bool    `yaml:"at_start"`
 	NullThreshold float64 `yaml:"null_threshold"`
 

@@ -171,6 +171,8 @@ var table = []Param{
 		Meaning: "split to evaluate on, named the same way, or a list such as `[dev, test]`: the metrics of the first " +
 			"have plain names, and those of the others begin with the split, such as `test/accuracy`",
 		See: "[evaluate.md](evaluate.md#several-splits)"},
+	{Name: "data.train_examples", check: atLeast(0, "0 (all) or more"), Change: FromStart,
+		Meaning: "train on so many examples of the split, the first that its shuffle by `seed` draws; 0, or more than there are: all"},
 	{Name: "data.features", Change: FromStart, Read: true,
 		Meaning: "names of features in the records, by the graph's names, where they differ, such as " +
 			"`data.features.image=pixels`"},
@@ -268,6 +270,9 @@ var table = []Param{
 		Meaning: "examples per batch in evaluations; with `data.rows`, a batch has as many as fit"},
 	{Name: "eval.steps", check: atLeast(0, "0 (all) or more"), Read: true, Compared: true,
 		Meaning: "maximum batches of an evaluation; 0 is all"},
+	{Name: "eval.examples", check: atLeast(0, "0 (all) or more"), Read: true, Compared: true,
+		Meaning: "evaluate on so many examples of each split, chosen by a shuffle by `seed` and the same in every evaluation; 0, or more " +
+			"than there are: all"},
 	{Name: "eval.at_start",
 		Meaning: "evaluate before the first step, too; the model that training begins with may then be the best, and is " +
 			"kept as `ckpt-0`"},

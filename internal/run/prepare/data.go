@@ -80,6 +80,9 @@ func (d *Data) files(split string) []string {
 func (d *Data) Open(ctx context.Context, p params.Params, c *graphs.Contract, split string, use use, log *slog.Logger) (*dataset.Dataset, error) {
 	config := p.Dataset(d.files(split), use == ToTrain, LayoutFor(p, c, use))
 	config.Logger = log
+	if use == ToPredict { // an answer for each record
+		config.Take = dataset.Take{}
+	}
 	if use == ToTrain {
 		var err error
 		if config.ClassWeights, err = ClassWeightsOf(p, c, d.Manifest); err != nil {
@@ -122,7 +125,10 @@ func (d *Data) complete(split string, set *dataset.Dataset) error {
 	if d.Manifest == nil || d.Manifest.Splits[split] == nil {
 		return nil
 	}
-	got, want := set.NumExamples(), d.Manifest.Splits[split].Records
+	got, want := int64(0), d.Manifest.Splits[split].Records
+	for _, f := range set.FileInfos() {
+		got += f.Records
+	}
 	if got == want || got < want && set.Damaged().Records > 0 {
 		return nil
 	}
