@@ -56,6 +56,8 @@ type Manifest struct {
 	// Documents and Blocks are those of the configuration.
 	Documents Documents `json:"documents,omitempty"`
 	Blocks    Blocks    `json:"blocks,omitempty"`
+	// Prefix is what stands before the text of each source; predictions put it there, too.
+	Prefix string `json:"prefix,omitempty"`
 	// DocStride is the number of tokens that neighbouring windows of a context share.
 	DocStride int               `json:"doc_stride,omitempty"`
 	Splits    map[string]*Split `json:"splits"`

@@ -20,6 +20,10 @@
 // more. A request enters when the slots that it may need at most are free, so that what entered can always
 // be finished. Slot 0 is for padding.
 //
+// The tokens of a source, of an encoder-decoder model, have slots of a second cache, which the scheduler gives
+// when a request enters and takes back when it leaves. A batch says which sources are to be encoded before it
+// ([Batch.Encode]); all sequences of a request look at one.
+//
 // # Names
 //
 // [Config] has the names and meanings of generate in Hugging Face's transformers, and its logits

@@ -16,16 +16,43 @@ type hashModel struct {
 	places []int32
 	calls  int
 	widest int // the most rows of a call
+
+	sources         map[int32]int32 // the tokens of sources by slot
+	encodes, encode int             // calls that encode sources, and the most that one does
 }
 
 func newHashModel(vocab, slots int) *hashModel {
-	return &hashModel{vocab: vocab, tokens: make([]int32, slots+1), places: make([]int32, slots+1)}
+	return &hashModel{vocab: vocab, tokens: make([]int32, slots+1), places: make([]int32, slots+1), sources: make(map[int32]int32)}
+}
+
+// read takes the sources that are to be encoded.
+func (m *hashModel) read(e *generate.Sources) error {
+	if e == nil {
+		return nil
+	}
+	m.encodes, m.encode = m.encodes+1, max(m.encode, e.Rows)
+	written := make(map[int32]bool)
+	for i, slot := range e.Slots {
+		switch {
+		case slot == 0 && (e.InputIDs[i] != 0 || e.PositionIDs[i] != 0):
+			return fmt.Errorf("token %d of the sources has the slot of padding", i)
+		case slot != 0 && (written[slot] || e.PositionIDs[i] != int32(i%e.Tokens)):
+			return fmt.Errorf("slot %d of sources is written twice, or place %d has number %d", slot, i%e.Tokens, e.PositionIDs[i])
+		case slot != 0:
+			written[slot] = true
+			m.sources[slot] = e.InputIDs[i]
+		}
+	}
+	return nil
 }
 
 // Compute implements generate.Model.
 func (m *hashModel) Compute(_ context.Context, b *generate.Batch) ([]float32, error) {
 	m.calls++
 	m.widest = max(m.widest, b.Rows)
+	if err := m.read(b.Encode); err != nil {
+		return nil, err
+	}
 	written := make(map[int32]bool)
 	for i, slot := range b.Slots {
 		if slot == 0 {
@@ -45,7 +72,12 @@ func (m *hashModel) Compute(_ context.Context, b *generate.Batch) ([]float32, er
 		news := b.Slots[r*b.Tokens:][:b.Tokens]
 		last := b.PositionIDs[r*b.Tokens+int(b.Last[r])]
 		context := b.ContextSlots[r*b.Context:][:b.Context]
-		var ids []int32
+		var ids []int32 // those of the source first
+		for _, slot := range b.SourceSlots[r*b.Source:][:b.Source] {
+			if slot != 0 {
+				ids = append(ids, m.sources[slot])
+			}
+		}
 		for place, slot := range context[:last+1] {
 			if slot == 0 || m.places[slot] != int32(place) {
 				return nil, fmt.Errorf("row %d has slot %d at place %d, which holds place %d", r, slot, place, m.places[slot])

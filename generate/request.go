@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,8 +15,10 @@ import (
 type Request struct {
 	// ID names the request in updates. No two requests that are not finished have the same.
 	ID uint64
-	// Prompt has one token or more.
+	// Prompt has one token or more. Of a model with a source it is what the decoder begins with.
 	Prompt []int32
+	// Source are the tokens that a model with a source makes a text of; nil of others.
+	Source []int32
 	Config Config
 	// Number tells the random numbers of requests apart that have the same seed.
 	Number uint64
@@ -76,6 +79,8 @@ type active struct {
 	live       []*sequence
 	results    []Result // of the sequences that are finished, by their number; not of beams
 	computed   bool     // the model has computed its prompt, or is about to
+	source     []int32  // the slots of its source, which all sequences share
+	encoded    bool     // the model has encoded its source, or is about to
 }
 
 // sequence is one of a request that is not finished.
@@ -98,10 +103,8 @@ func newActive(r Request, l Limits) (*active, error) {
 	if len(r.Prompt) == 0 {
 		return nil, errors.New("the prompt has no tokens; expected one or more")
 	}
-	for _, id := range r.Prompt {
-		if id < 0 || int(id) >= l.VocabSize {
-			return nil, fmt.Errorf("the prompt has token %d; expected 0 to %d, as the model's vocabulary", id, l.VocabSize-1)
-		}
+	if err := cmp.Or(l.has("prompt", r.Prompt), l.has("source", r.Source), l.takesSource(len(r.Source))); err != nil {
+		return nil, err
 	}
 	if len(r.Config.StopStrings) > 0 && r.Text == nil {
 		return nil, errors.New("stop strings are given without a tokenizer; expected the text of tokens")

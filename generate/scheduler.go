@@ -15,9 +15,13 @@ type Limits struct {
 	Slots int
 	// Rows is the most sequences of a call.
 	Rows int
-	// PromptTokens is the most tokens, padding included, of a call that computes prompts. A longer
-	// prompt is computed in several calls. 0 is no limit.
+	// PromptTokens is the most tokens, padding included, of a call that computes prompts, and of the
+	// sources that are encoded before. A longer prompt is computed in several calls, and a longer source
+	// alone. 0 is no limit.
 	PromptTokens int
+	// SourceLength is the longest source that the model takes, 0 if it takes none, and SourceSlots the
+	// number of slots of the caches of sources, as Slots is of the others.
+	SourceLength, SourceSlots int
 }
 
 // Validate returns an error that names the first field that makes no sense.
@@ -33,6 +37,35 @@ func (l Limits) Validate() error {
 		return fmt.Errorf("a call has %d sequences; expected 1 or more", l.Rows)
 	case l.PromptTokens < 0:
 		return fmt.Errorf("a call has %d tokens of prompts; expected 0 (no limit) or more", l.PromptTokens)
+	case l.SourceLength < 0 || l.SourceLength > math.MaxInt32:
+		return fmt.Errorf("the greatest length of a source is %d; expected 0 (no source) to %d", l.SourceLength, math.MaxInt32)
+	case l.SourceLength > 0 && (l.SourceSlots < 1 || l.SourceSlots >= math.MaxInt32):
+		return fmt.Errorf("the cache of sources has %d slots; expected 1 to %d", l.SourceSlots, math.MaxInt32-1)
+	}
+	return nil
+}
+
+// has returns an error unless the vocabulary has the tokens.
+func (l Limits) has(what string, ids []int32) error {
+	for _, id := range ids {
+		if id < 0 || int(id) >= l.VocabSize {
+			return fmt.Errorf("the %s has token %d; expected 0 to %d, as the model's vocabulary", what, id, l.VocabSize-1)
+		}
+	}
+	return nil
+}
+
+// takesSource returns an error unless a request may have a source of so many tokens.
+func (l Limits) takesSource(tokens int) error {
+	switch {
+	case l.SourceLength == 0 && tokens > 0:
+		return fmt.Errorf("the source has %d tokens; expected none: the model has no encoder", tokens)
+	case l.SourceLength > 0 && tokens == 0:
+		return errors.New("the source has no tokens; expected one or more")
+	case tokens > l.SourceLength:
+		return fmt.Errorf("the source has %d tokens; expected at most the %d that the model takes", tokens, l.SourceLength)
+	case tokens > l.SourceSlots:
+		return fmt.Errorf("the source has %d tokens; expected at most %d, as many as the cache of sources holds; make it larger", tokens, l.SourceSlots)
 	}
 	return nil
 }
@@ -51,12 +84,27 @@ type Batch struct {
 	ContextSlots []int32
 	// Last is the column of each sequence's last new token: [Rows].
 	Last []int32
+	// Source is the most tokens of the source of a sequence, and SourceSlots are their slots:
+	// [Rows, Source].
+	Source      int
+	SourceSlots []int32
+	// Encode are the sources that are to be encoded before; nil if there are none.
+	Encode *Sources
+}
+
+// Sources are to be encoded: matrices of Rows rows of Tokens columns, padded with 0.
+type Sources struct {
+	Rows, Tokens int
+	// InputIDs are the tokens of each source, PositionIDs their places, and Slots their slots in the
+	// caches of sources.
+	InputIDs, PositionIDs, Slots []int32
 }
 
 // Scheduler has the state of many requests. It is not safe for concurrent use.
 type Scheduler struct {
 	limits   Limits
 	slots    *slots
+	sources  *slots
 	reserved int // slots that the requests in running may need
 	rows     int // sequences that they may have
 	waiting  []*active
@@ -75,7 +123,7 @@ func New(l Limits) (*Scheduler, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	return &Scheduler{limits: l, slots: newSlots(l.Slots)}, nil
+	return &Scheduler{limits: l, slots: newSlots(l.Slots), sources: newSlots(l.SourceSlots)}, nil
 }
 
 // Add adds a request. It returns an error, and leaves the request out, if it makes no sense or can never
@@ -119,6 +167,8 @@ func (s *Scheduler) remove(a *active) {
 	}
 	i := slices.Index(s.running, a)
 	s.running = slices.Delete(s.running, i, i+1)
+	s.sources.give(a.source...)
+	a.source = nil
 	s.reserved -= a.need
 	s.rows -= a.width()
 }
@@ -137,13 +187,16 @@ func (s *Scheduler) Next() (*Batch, bool) {
 	}
 	for len(s.waiting) > 0 {
 		a := s.waiting[0] // requests enter in their order, so that none waits forever
-		if s.reserved+a.need > s.limits.Slots || s.rows+a.width() > s.limits.Rows {
+		if s.reserved+a.need > s.limits.Slots || s.rows+a.width() > s.limits.Rows || len(a.Source) > len(s.sources.free) {
 			break
 		}
 		s.waiting = s.waiting[1:]
 		s.running = append(s.running, a)
 		s.reserved += a.need
 		s.rows += a.width()
+		for range a.Source {
+			a.source = append(a.source, s.sources.take())
+		}
 	}
 	next := s.prompts()
 	for _, a := range next {
@@ -171,7 +224,7 @@ func (s *Scheduler) prompts() []*active {
 		if a.computed {
 			continue
 		}
-		longest = max(longest, len(a.Prompt)) // also of one that is computed in part
+		longest = max(longest, len(a.Prompt), len(a.Source)) // also of one that is computed in part
 		if s.limits.PromptTokens > 0 && len(out) > 0 && longest*(len(out)+1) > s.limits.PromptTokens {
 			break
 		}
@@ -182,13 +235,17 @@ func (s *Scheduler) prompts() []*active {
 
 // batch lays out the tokens that have no slot, and gives them one.
 func (s *Scheduler) batch() *Batch {
-	type row struct{ news, all []*token }
+	type row struct {
+		news, all []*token
+		source    []int32
+	}
 	var rows []row
-	b := new(Batch)
+	b := &Batch{Encode: s.encode()}
 	for _, a := range s.called {
 		a.computed = true
+		b.Source = max(b.Source, len(a.source))
 		for _, q := range a.live {
-			r := row{all: make([]*token, q.end.place+1)}
+			r := row{all: make([]*token, q.end.place+1), source: a.source}
 			first := q.end.place + 1
 			for t := q.end; t != nil; t = t.before {
 				r.all[t.place] = t
@@ -201,7 +258,7 @@ func (s *Scheduler) batch() *Batch {
 			}
 			r.news = r.all[first:]
 			for _, t := range r.news {
-				s.slots.take(t)
+				t.slot = s.slots.take()
 			}
 			b.Tokens, b.Context = max(b.Tokens, len(r.news)), max(b.Context, len(r.all))
 			rows = append(rows, r)
@@ -209,7 +266,7 @@ func (s *Scheduler) batch() *Batch {
 	}
 	b.Rows = len(rows)
 	b.InputIDs, b.PositionIDs, b.Slots = make([]int32, b.Rows*b.Tokens), make([]int32, b.Rows*b.Tokens), make([]int32, b.Rows*b.Tokens)
-	b.ContextSlots, b.Last = make([]int32, b.Rows*b.Context), make([]int32, b.Rows)
+	b.ContextSlots, b.Last, b.SourceSlots = make([]int32, b.Rows*b.Context), make([]int32, b.Rows), make([]int32, b.Rows*b.Source)
 	for i, r := range rows {
 		for j, t := range r.news {
 			at := i*b.Tokens + j
@@ -219,8 +276,36 @@ func (s *Scheduler) batch() *Batch {
 			b.ContextSlots[i*b.Context+j] = t.slot
 		}
 		b.Last[i] = int32(len(r.news) - 1)
+		copy(b.SourceSlots[i*b.Source:], r.source)
 	}
 	return b
+}
+
+// encode lays out the sources of the batch that are not encoded yet.
+func (s *Scheduler) encode() *Sources {
+	var all []*active
+	out := new(Sources)
+	for _, a := range s.called {
+		if len(a.source) > 0 && !a.encoded {
+			a.encoded = true
+			out.Rows, out.Tokens = out.Rows+1, max(out.Tokens, len(a.source))
+			all = append(all, a.active)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	n := out.Rows * out.Tokens
+	out.InputIDs, out.PositionIDs, out.Slots = make([]int32, n), make([]int32, n), make([]int32, n)
+	for i, a := range all {
+		from := i * out.Tokens
+		copy(out.InputIDs[from:], a.Source)
+		copy(out.Slots[from:], a.source)
+		for j := range a.source {
+			out.PositionIDs[from+j] = int32(j)
+		}
+	}
+	return out
 }
 
 // Take takes the logits of the batch, [Rows, VocabSize], which it may overwrite, and lets every sequence of

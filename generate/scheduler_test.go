@@ -165,8 +165,8 @@ func TestCancel(t *testing.T) {
 		if len(requests) > 0 || s.Running() > 0 || s.Waiting() > 0 {
 			t.Fatalf("round %d: requests %v are not finished", round, requests)
 		}
-		if s.Free() != limits.Slots {
-			t.Fatalf("round %d: %d slots are free at the end; expected %d", round, s.Free(), limits.Slots)
+		if free, _ := s.Free(); free != limits.Slots {
+			t.Fatalf("round %d: %d slots are free at the end; expected %d", round, free, limits.Slots)
 		}
 	}
 }
@@ -307,7 +307,7 @@ func TestRefuses(t *testing.T) {
 			t.Errorf("%s: the request was taken", tt.want)
 		}
 	}
-	for _, l := range []generate.Limits{{}, {VocabSize: 5, MaxLength: 1, Slots: 4, Rows: 1}, {VocabSize: 5, MaxLength: 4, Rows: 1}, {VocabSize: 5, MaxLength: 4, Slots: 4}, {VocabSize: 5, MaxLength: 4, Slots: 4, Rows: 1, PromptTokens: -1}} {
+	for _, l := range []generate.Limits{{}, {VocabSize: 5, MaxLength: 1, Slots: 4, Rows: 1}, {VocabSize: 5, MaxLength: 4, Rows: 1}, {VocabSize: 5, MaxLength: 4, Slots: 4}, {VocabSize: 5, MaxLength: 4, Slots: 4, Rows: 1, PromptTokens: -1}, {VocabSize: 5, MaxLength: 4, Slots: 4, Rows: 1, SourceLength: -1}, {VocabSize: 5, MaxLength: 4, Slots: 4, Rows: 1, SourceLength: 3}} {
 		if _, err := generate.New(l); err == nil {
 			t.Errorf("New(%+v) takes it; expected an error", l)
 		}
@@ -317,13 +317,13 @@ func TestRefuses(t *testing.T) {
 // TestFail checks that the requests of a batch that failed are given up, with their slots, and no others.
 func TestFail(t *testing.T) {
 	l := limits
-	l.PromptTokens = 4
+	l.PromptTokens, l.SourceLength, l.SourceSlots = 4, 6, 18
 	s, err := generate.New(l)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id := range uint64(3) {
-		if err := s.Add(generate.Request{ID: id, Prompt: []int32{1, 2, 3, 4, 5, 6}, Config: sampled()}); err != nil {
+		if err := s.Add(generate.Request{ID: id, Prompt: []int32{1, 2, 3, 4, 5, 6}, Source: []int32{7, 8, 9}, Config: sampled()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -340,7 +340,8 @@ func TestFail(t *testing.T) {
 			t.Errorf("call %d: %+v; expected an error of its prompt, unless it is canceled", id, got)
 		}
 	}
-	if _, ok := s.Next(); ok || s.Free() != l.Slots || s.Running() != 0 {
-		t.Errorf("%d slots are free and %d requests run; expected %d and none", s.Free(), s.Running(), l.Slots)
+	_, ok := s.Next()
+	if free, sources := s.Free(); ok || free != l.Slots || sources != l.SourceSlots || s.Running() != 0 {
+		t.Errorf("%d and %d slots are free and %d requests run; expected %d, %d and none", free, sources, s.Running(), l.Slots, l.SourceSlots)
 	}
 }

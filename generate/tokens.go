@@ -9,7 +9,7 @@ type token struct {
 	uses   int   // sequences that end here, and tokens that follow
 }
 
-// slots are those of the cache that no token has.
+// slots are those of a cache that no token has.
 type slots struct{ free []int32 }
 
 // newSlots returns the slots 1 to n; slot 0 is for padding. They are taken from the first on.
@@ -21,11 +21,15 @@ func newSlots(n int) *slots {
 	return s
 }
 
-// take gives a token a slot. There is one, because a request enters only if there are all that it needs.
-func (s *slots) take(t *token) {
-	t.slot = s.free[len(s.free)-1]
+// take returns a slot. There is one, because a request enters only if there are all that it needs.
+func (s *slots) take() int32 {
+	slot := s.free[len(s.free)-1]
 	s.free = s.free[:len(s.free)-1]
+	return slot
 }
+
+// give takes back slots.
+func (s *slots) give(slots ...int32) { s.free = append(s.free, slots...) }
 
 // after returns a token that follows another, which is nil at the beginning. One sequence ends there.
 func after(t *token, id int32) *token {
@@ -45,7 +49,7 @@ func (s *slots) drop(t *token) {
 			return
 		}
 		if t.slot != 0 {
-			s.free = append(s.free, t.slot)
+			s.give(t.slot)
 			t.slot = 0
 		}
 		t = t.before

@@ -95,7 +95,7 @@ type Export struct {
 }
 
 // functionNames are the functions of a contract with one update that is called update.
-var functionNames = []string{"gradients", "update", "evaluate", "predict", "results", "merge", "generate", "train_step"}
+var functionNames = []string{"gradients", "update", "evaluate", "predict", "results", "merge", "generate", "encode", "train_step"}
 
 // functions returns the functions of the contract.
 func (c *Contract) functions() []string {
@@ -112,10 +112,7 @@ func (c *Contract) composed() []string {
 	if len(c.Merge) > 0 {
 		out = append(out, "merge")
 	}
-	if c.Generation != nil {
-		out = append(out, "generate")
-	}
-	return out
+	return append(out, c.generating()...)
 }
 
 // passes are the functions that run the model.
@@ -292,7 +289,7 @@ func (e *Export) checkFunctions() error {
 	if len(e.Functions["predict"].Outputs) == 0 {
 		return fmt.Errorf("function predict has no outputs")
 	}
-	for _, name := range append(slices.Clone(passes), "merge", "generate") {
+	for _, name := range slices.Concat(passes, []string{"merge"}, c.generating()) {
 		f := e.Functions[name]
 		if f == nil {
 			continue

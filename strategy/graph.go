@@ -149,7 +149,10 @@ func callsOf(p *compose.Plan) []Call {
 		out = append(out, callOf("results", r.Fetches))
 	}
 	if g := p.Generate; g != nil {
-		out = append(out, callOf("generate caches", nil, g.Made), callOf("generate", []build.Ref{g.Logits}))
+		out = append(out, callOf("generate caches", nil, g.Caches.Made), callOf("generate", []build.Ref{g.Logits}))
+		if e := g.Encode; e != nil {
+			out = append(out, callOf("encode caches", nil, e.Caches.Made), callOf("encode", []build.Ref{e.Encoded}))
+		}
 	}
 	return out
 }

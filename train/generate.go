@@ -2,7 +2,10 @@ package train
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 
+	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
@@ -25,15 +28,31 @@ func (r *Run) Chat(t *text.Tokenizer) (*predict.Chat, error) {
 	return predict.NewChat(t, *r.Manifest.Chat)
 }
 
+// special sets the special tokens of a config: those of the model and, if it does not say what ends texts,
+// predict.EndTokens of the tokenizer.
+func special(c *generate.Config, g *graphs.Generation, t *text.Tokenizer) {
+	if c.EOSTokenIDs = g.EOSTokenIDs; len(c.EOSTokenIDs) == 0 {
+		c.EOSTokenIDs = predict.EndTokens(t)
+	}
+	if g.ForcedBOSTokenID != nil {
+		c.ForcedBOSTokenID = *g.ForcedBOSTokenID
+	}
+	if g.ForcedEOSTokenID != nil {
+		c.ForcedEOSTokenID = *g.ForcedEOSTokenID
+	}
+	c.BadWordsIDs = g.BadWordsIDs
+}
+
 // mostCacheBytes limits the caches, unless a user sets their tokens.
 const mostCacheBytes = 1 << 30
 
 // Limits returns the limits of a generation of at most so many sequences at once, with caches of so many
-// tokens. 0 tokens are as many as the sequences may have, up to a GiB, but as many as one may have.
+// tokens. 0 tokens are as many as the sequences may have, up to a GiB, but as many as one may have. Those of
+// sources, if the model has any, are as many as the others, or are as large by 0.
 func (r *Run) Limits(sequences, tokens int) (generate.Limits, error) {
 	g := r.Export.Contract.Generation
 	if g == nil {
-		return generate.Limits{}, fault.Usagef("the graph of run %s does not generate; expected a causal language model, such as gorbit_export causal makes", r.Folder)
+		return generate.Limits{}, fault.Usagef("the graph of run %s does not generate; expected a causal language model or an encoder-decoder model, such as gorbit_export causal and seq2seq make", r.Folder)
 	}
 	l := limits(g, sequences, tokens)
 	if err := l.Validate(); err != nil {
@@ -44,10 +63,38 @@ func (r *Run) Limits(sequences, tokens int) (generate.Limits, error) {
 
 // limits returns what Run.Limits does.
 func limits(g *graphs.Generation, sequences, tokens int) generate.Limits {
-	if tokens == 0 {
-		tokens = max(g.MaxLength, int(min(int64(sequences)*int64(g.MaxLength), mostCacheBytes/g.SlotBytes())))
+	slots := func(length int, bytes int64) int {
+		if tokens > 0 {
+			return tokens
+		}
+		return max(length, int(min(int64(sequences)*int64(length), mostCacheBytes/bytes)))
 	}
-	return generate.Limits{VocabSize: g.VocabSize, MaxLength: g.MaxLength, Slots: tokens, Rows: sequences, PromptTokens: promptTokens}
+	l := generate.Limits{VocabSize: g.VocabSize, MaxLength: g.MaxLength, Slots: slots(g.MaxLength, g.SlotBytes()), Rows: sequences, PromptTokens: promptTokens}
+	if s := g.Source; s != nil {
+		l.SourceLength, l.SourceSlots = s.MaxLength, slots(s.MaxLength, s.SlotBytes())
+	}
+	return l
+}
+
+// Generation returns how texts are made by the run, with caches of the limits: greedily.
+func (r *Run) Generation(t *text.Tokenizer, l generate.Limits) predict.Generation {
+	return generation(r.Export.Contract.Generation, r.Manifest, t, l, r.env.Log)
+}
+
+// generation returns what Run.Generation does.
+func generation(g *graphs.Generation, m *convert.Manifest, t *text.Tokenizer, l generate.Limits, log *slog.Logger) predict.Generation {
+	out := predict.Generation{Config: generate.Default(), Limits: l, Tokenizer: t}
+	special(&out.Config, g, t)
+	if own := predict.EndTokens(t); len(own) > 0 && !slices.Contains(out.EOSTokenIDs, own[0]) {
+		log.Warn("the tokenizer ends texts with another token than the model, whose tokens end those that are generated", "tokenizer", own, "model", out.EOSTokenIDs)
+	}
+	if g.DecoderStartTokenID != nil {
+		out.Start = *g.DecoderStartTokenID
+	}
+	if m != nil {
+		out.Prefix = m.Prefix
+	}
+	return out
 }
 
 // promptTokens limits the tokens of a call that computes prompts, and so the memory of its attention.
@@ -60,13 +107,18 @@ func (r *Run) Generator(ctx context.Context, l generate.Limits) (generate.Model,
 	if !ok {
 		return nil, fault.Usagef("texts are not continued on a TPU; leave out --tpu")
 	}
-	r.env.Log.Info("caches of generation", "tokens", l.Slots, "memory", words.Bytes(int64(l.Slots+1)*r.Export.Contract.Generation.SlotBytes()), "sequences", l.Rows)
+	g := r.Export.Contract.Generation
+	about := []any{"tokens", l.Slots, "memory", words.Bytes(int64(l.Slots+1) * g.SlotBytes()), "sequences", l.Rows}
+	if g.Source != nil {
+		about = append(about, "source_tokens", l.SourceSlots, "source_memory", words.Bytes(int64(l.SourceSlots+1)*g.Source.SlotBytes()))
+	}
+	r.env.Log.Info("caches of generation", about...)
 	return openGenerator(ctx, m, l)
 }
 
 // openGenerator makes the caches of a generation.
 func openGenerator(ctx context.Context, m strategy.Generator, l generate.Limits) (generate.Model, error) {
-	if err := m.MakeCaches(ctx, l.Slots+1); err != nil {
+	if err := m.MakeCaches(ctx, l.Slots+1, l.SourceSlots+1); err != nil {
 		return nil, lostInRead(err)
 	}
 	return nextTokens{m}, nil
@@ -87,32 +139,32 @@ func textsOf(s *prepare.Setup, on prepare.Placed, split string, tokenizer *text.
 	if !ok {
 		return nil, fault.Usagef("texts are not generated on a TPU; leave out eval.generate.metrics")
 	}
-	config := generate.Default()
-	config.MaxNewTokens, config.NumBeams, config.EOSTokenIDs = g.MaxNewTokens, g.NumBeams, predict.EndTokens(tokenizer)
+	l := limits(s.Export.Contract.Generation, max(evalSequences, g.NumBeams), 0)
+	texts := generation(s.Export.Contract.Generation, s.Data.Manifest, tokenizer, l, s.Env.Log)
+	texts.MaxNewTokens, texts.NumBeams = g.MaxNewTokens, g.NumBeams
 	if d := s.Data.Manifest; d.Columns.Chat != "" && d.Chat != nil {
 		c, err := predict.NewChat(tokenizer, *d.Chat)
 		if err != nil {
 			return nil, err
 		}
-		config.EOSTokenIDs = c.EndTokens
+		texts.EOSTokenIDs = c.EndTokens
 	}
-	if len(config.EOSTokenIDs) == 0 {
+	if len(texts.EOSTokenIDs) == 0 {
 		s.Env.Log.Warn("the tokenizer has no end token; generated texts end at eval.generate.max_new_tokens")
 	}
-	if err := config.Validate(); err != nil {
+	if err := texts.Validate(); err != nil {
 		return nil, fault.Usagef("eval.generate: %w", err)
 	}
-	l := limits(s.Export.Contract.Generation, max(evalSequences, g.NumBeams), 0)
 	return &generated.Evaluator{Config: generated.Config{
 		Metrics: metrics, Examples: g.Examples, Budget: g.Budget, Seed: s.Params.Seed, Log: s.Env.Log,
 		Open: func(ctx context.Context) (generated.Batches, error) {
 			return s.OpenSingle(ctx, split, window(s), prepare.ToEvaluate)
 		},
 		Model: generated.Continuations{
-			Generation: predict.Generation{Config: config, Limits: l, Tokenizer: tokenizer},
+			Generation: texts,
 			Open:       func(ctx context.Context) (generate.Model, error) { return openGenerator(ctx, m, l) },
 			// The least that caches can have.
-			Close: func(ctx context.Context) error { return lostInRead(m.MakeCaches(ctx, 2)) },
+			Close: func(ctx context.Context) error { return lostInRead(m.MakeCaches(ctx, 2, 2)) },
 		},
 	}}, nil
 }
@@ -125,7 +177,17 @@ func (r *Run) Generate(ctx context.Context, g predict.Generation, in predict.Sou
 		return err
 	}
 	g.Skip = r.Skip
-	return g.Each(ctx, m, in, each)
+	cut := 0
+	err = g.Each(ctx, m, in, func(a predict.Answer) error {
+		if a.Cut() {
+			cut++
+		}
+		return each(a)
+	})
+	if cut > 0 {
+		r.env.Log.Warn("texts that were too long were cut; their answers use only their beginning", "texts", cut)
+	}
+	return err
 }
 
 // nextTokens implements generate.Model.
@@ -133,7 +195,15 @@ type nextTokens struct{ strategy.Generator }
 
 // Compute implements generate.Model.
 func (m nextTokens) Compute(ctx context.Context, b *generate.Batch) ([]float32, error) {
-	logits, err := m.NextLogits(ctx, strategy.NewTokens(*b))
+	if b.Encode != nil {
+		if err := m.Encode(ctx, strategy.Sources(*b.Encode)); err != nil {
+			return nil, lostInRead(err)
+		}
+	}
+	logits, err := m.NextLogits(ctx, strategy.NewTokens{
+		Rows: b.Rows, Tokens: b.Tokens, Context: b.Context, InputIDs: b.InputIDs, PositionIDs: b.PositionIDs, Slots: b.Slots,
+		ContextSlots: b.ContextSlots, Last: b.Last, Source: b.Source, SourceSlots: b.SourceSlots,
+	})
 	if err != nil {
 		return nil, lostInRead(err)
 	}

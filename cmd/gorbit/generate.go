@@ -63,7 +63,7 @@ func (g *generation) add(f *pflag.FlagSet) {
 		}
 	})
 	g.samples = []string{"temperature", "top-k", "top-p", "min-p", "seed"}
-	help.Group(f, "Task lm: how a text is continued", g.own...)
+	help.Group(f, "Tasks lm and seq2seq: how a text is made", g.own...)
 }
 
 // given returns the first of these flags that is given, or "".
@@ -101,6 +101,9 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 	}
 	var chat *predict.Chat
 	if g.chat {
+		if run.Export.Contract.Generation.Source != nil {
+			return predict.Generation{}, usagef("--chat is given, and the run's model makes texts of sources; leave it out: it is for task lm")
+		}
 		var err error
 		if chat, err = run.Chat(tokenizer); err != nil {
 			return predict.Generation{}, err
@@ -108,19 +111,6 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 		if chat == nil {
 			return predict.Generation{}, usagef("--chat is given, and the run's data have no chat template; expected data that were made with a tokenizer that has one")
 		}
-	}
-	switch {
-	case len(g.end) > 0:
-	case chat != nil:
-		c.EOSTokenIDs = chat.EndTokens
-	default:
-		c.EOSTokenIDs = predict.EndTokens(tokenizer)
-	}
-	if len(c.EOSTokenIDs) == 0 {
-		log.Warn("the tokenizer has no end token; continuations end at their greatest length; --eos-token names one")
-	}
-	if err := c.Validate(); err != nil {
-		return predict.Generation{}, usagef("%w", err)
 	}
 	sequences := g.sequences
 	if !g.flags.Changed("sequences") {
@@ -130,6 +120,21 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 	if err != nil {
 		return predict.Generation{}, err
 	}
+	out := run.Generation(tokenizer, limits)
+	switch {
+	case len(g.end) > 0:
+	case chat != nil:
+		c.EOSTokenIDs = chat.EndTokens
+	default:
+		c.EOSTokenIDs = out.EOSTokenIDs
+	}
+	c.ForcedBOSTokenID, c.ForcedEOSTokenID, c.BadWordsIDs = out.ForcedBOSTokenID, out.ForcedEOSTokenID, out.BadWordsIDs
+	if len(c.EOSTokenIDs) == 0 {
+		log.Warn("the tokenizer has no end token; continuations end at their greatest length; --eos-token names one")
+	}
+	if err := c.Validate(); err != nil {
+		return predict.Generation{}, usagef("%w", err)
+	}
 	how := "greedy"
 	switch {
 	case c.DoSample:
@@ -138,7 +143,8 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 		how = words.Count(int64(c.NumBeams), "beam")
 	}
 	log.Info("continuing texts", "by", how, "end_tokens", c.EOSTokenIDs)
-	return predict.Generation{Config: c, Limits: limits, Tokenizer: tokenizer, Chat: chat}, nil
+	out.Config, out.Chat = c, chat
+	return out, nil
 }
 
 // generate writes the continuations of everything that was asked.

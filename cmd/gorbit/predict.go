@@ -40,7 +40,8 @@ in a cell stand with spaces between them or, in .jsonl, in an array.
 
 A causal language model (task lm) continues texts, one token after the other: by the
 likeliest one, by samples (--temperature, --top-k, --top-p, --min-p, --seed), or by a beam
-search (--num-beams). The flags mean what they mean in Hugging Face's transformers.
+search (--num-beams). An encoder-decoder model (task seq2seq) makes a text of each, such as
+a translation, in the same ways. The flags mean what they mean in Hugging Face's transformers.
 
 With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
@@ -75,7 +76,7 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		}
 		defer run.Close()
 		if task := run.Export.Contract.Task; f.Changed("top-k") && task != string(convert.MaskedLM) && !run.Generates() {
-			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm and lm", task)
+			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm, lm and seq2seq", task)
 		}
 		if name := a.generation.given(); name != "" && (!run.Generates() || a.split != "") {
 			return usagef("--%s is given, and no text is continued; leave it out: it is for --text and --file of a run whose graph generates", name)

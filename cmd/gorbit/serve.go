@@ -294,7 +294,11 @@ func (s *serveFlags) generates(ctx context.Context, run *train.Run, t *text.Toke
 		return nil, err
 	}
 	m, err := run.Generator(ctx, l)
-	return &serve.Generates{Model: m, Limits: l, Tokenizer: t, EOSTokenIDs: predict.EndTokens(t), Chat: c}, err
+	g := &serve.Generates{Generation: run.Generation(t, l), Model: m}
+	if l.SourceLength == 0 { // a chat continues texts
+		g.Chat = c
+	}
+	return g, err
 }
 
 // isModel reports whether a folder has a served model.

@@ -12,6 +12,8 @@ TOKENS = ("decoder_start_token_id", "eos_token_id", "pad_token_id", "bos_token_i
 """The special tokens of a config.json. decoder_start_token_id is what a decoder begins with."""
 FORCED = ("forced_bos_token_id", "forced_eos_token_id")
 """The tokens of a config.json that a generated text must begin and end with, if it has them."""
+BAD_WORDS = "bad_words_ids"
+"""The rows of tokens of a config.json that a generated text must not have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +178,7 @@ _PASSED_OVER = (
     *("num_beams", "num_beam_groups", "length_penalty", "early_stopping", "min_length"),
     *("max_length", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "do_sample"),
     *("temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "diversity_penalty"),
-    *("num_return_sequences", "bad_words_ids", "prefix", "return_dict_in_generate"),
+    *("num_return_sequences", "prefix", "return_dict_in_generate"),
     *("output_scores", "remove_invalid_values", "exponential_decay_length_penalty"),
     *("sep_token_id", "unk_token_id", "force_bos_token_to_be_generated"),
     # Other heads.
@@ -290,6 +292,10 @@ class Seq2SeqConfig:
     def _check_tokens(self) -> None:
         for field, value in self.tokens.items():
             values = value if field == "eos_token_id" and isinstance(value, list) else [value]
+            if field == BAD_WORDS:
+                if not isinstance(value, list) or not all(isinstance(w, list) and w for w in value):
+                    raise ValueError(f"{field} is {value!r}; expected a list of lists of tokens")
+                values = [i for word in value for i in word]
             for i in values:
                 if type(i) is not int or not 0 <= i < self.vocab_size:
                     raise ValueError(
@@ -362,6 +368,8 @@ class Seq2SeqConfig:
         values = {field: getattr(self, name) for name, field in self.family.fields.items()}
         none = dict.fromkeys((*TOKENS, *FORCED))
         values |= {name: self.tokens.get(name) for name in none}
+        if BAD_WORDS in self.tokens:
+            values[BAD_WORDS] = self.tokens[BAD_WORDS]
         if self.family.relative:
             act = "gelu" if self.gated and self.hidden_act == "gelu_new" else self.hidden_act
             values["feed_forward_proj"] = f"gated-{act}" if self.gated else act
@@ -411,7 +419,7 @@ def load(
         return config
 
     def add(values: dict[str, Any]) -> Seq2SeqConfig:
-        known = ("eos_token_id", *FORCED)
+        known = ("eos_token_id", *FORCED, BAD_WORDS)
         tokens = {f: values[f] for f in known if values.get(f) is not None}
         return dataclasses.replace(config, tokens={**config.tokens, **tokens})
 
@@ -442,7 +450,15 @@ def _parse(values: dict[str, Any]) -> Seq2SeqConfig:
     for field, allowed in {**_ALL_ONLY, **family.only}.items():
         if field in values and values[field] not in allowed:
             raise ValueError(f"{field} is {values[field]!r}; expected {allowed[0]!r}")
-    own = {"model_type", *family.fields.values(), *TOKENS, *FORCED, *_ALL_ONLY, *family.only}
+    own = {
+        "model_type",
+        *family.fields.values(),
+        *TOKENS,
+        *FORCED,
+        BAD_WORDS,
+        *_ALL_ONLY,
+        *family.only,
+    }
     unknown = sorted(set(values) - own - set(_PASSED_OVER) - _OWN.get(kind, set()))
     if unknown:
         raise ValueError(
@@ -470,7 +486,8 @@ def _parse(values: dict[str, Any]) -> Seq2SeqConfig:
     ]
     if missing:
         raise ValueError(f"missing {', '.join(dict.fromkeys(missing))}")
-    tokens = {name: values.get(name, family.defaults.get(name)) for name in (*TOKENS, *FORCED)}
+    named = (*TOKENS, *FORCED, BAD_WORDS)
+    tokens = {name: values.get(name, family.defaults.get(name)) for name in named}
     tokens = {name: value for name, value in tokens.items() if value is not None}
     return Seq2SeqConfig(model_type=kind, **found, tokens=tokens)
 

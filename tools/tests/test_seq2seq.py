@@ -441,6 +441,15 @@ def test_forced_tokens_may_be_in_the_file_of_generation(tmp_path):
     beside.write_text(json.dumps({"forced_bos_token_id": 0, "eos_token_id": [2, 3]}))
     tokens = load("x", tmp_path).tokens
     assert (tokens["forced_bos_token_id"], tokens["eos_token_id"]) == (0, [2, 3])
+    beside.write_text(json.dumps({"bad_words_ids": [[3], [4, 5]]}))
+    config = load("x", tmp_path)
+    assert config.released()["bad_words_ids"] == [[3], [4, 5]]
+    made = seq2seq_task.Seq2Seq(seq2seq.Build(config)).generation().described()
+    assert made["bad_words_ids"] == [[3], [4, 5]]
+    for bad in ([[3], []], [[20]], "no"):
+        beside.write_text(json.dumps({"bad_words_ids": bad}))
+        with pytest.raises(ValueError, match="bad_words_ids is"):
+            load("x", tmp_path)
     beside.write_text(json.dumps({"forced_bos_token_id": 20}))
     with pytest.raises(ValueError, match=r"generation_config\.json: forced_bos_token_id is 20"):
         load("x", tmp_path)

@@ -14,7 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/text/chat"
 )
 
-// Generation says how texts are continued.
+// Generation says how texts are continued or, by a model with sources, what texts are made of others.
 type Generation struct {
 	generate.Config
 	// Limits are those of the model and of its caches.
@@ -23,8 +23,34 @@ type Generation struct {
 	Tokenizer *text.Tokenizer
 	// Chat, if it is not nil, makes the text a message of a user, which is answered.
 	Chat *Chat
+	// Start is the token that the decoder of a model with sources begins with, and Prefix what stands before
+	// the text of each source.
+	Start  int32
+	Prefix string
 	// Skip is that of Config.
 	Skip func(error)
+}
+
+// sourced reports whether the model makes texts of sources.
+func (g Generation) sourced() bool { return g.Limits.SourceLength > 0 }
+
+// OfText returns the request of a text, without id and config. A source that the model has no room for is
+// cut, as it is in training; the prompt of a text that is to be continued is not, and an error.
+func (g Generation) OfText(s string) (r generate.Request, cut bool, err error) {
+	if g.sourced() {
+		e := g.Tokenizer.Encode(g.Prefix+s, "", g.Limits.SourceLength)
+		return g.OfTokens(e.IDs), e.Truncated, nil
+	}
+	ids, err := g.prompt(s)
+	return g.OfTokens(ids), false, err
+}
+
+// OfTokens is OfText of tokens, special ones included.
+func (g Generation) OfTokens(ids []int32) generate.Request {
+	if g.sourced() {
+		return generate.Request{Prompt: []int32{g.Start}, Source: ids, Text: Continued(g.Tokenizer, nil)}
+	}
+	return generate.Request{Prompt: ids, Text: Continued(g.Tokenizer, ids)}
 }
 
 // DefaultNewTokens is the most new tokens of a text, if neither MaxLength nor MaxNewTokens says it and the
@@ -110,7 +136,7 @@ func (g Generation) Each(ctx context.Context, m generate.Model, in Source, each 
 		case u.Results == nil:
 			return nil
 		default:
-			q.answers[u.ID] = g.answer(u.Results, from.text)
+			q.answers[u.ID] = g.answer(u.Results, from)
 		}
 		delete(q.texts, u.ID)
 		for {
@@ -150,7 +176,8 @@ type queue struct {
 // queued is what a text needs until it is answered.
 type queued struct {
 	text      func(ids []int32) string // of new tokens
-	forbidden error                    // for generate.ErrForbidden
+	cut       bool
+	forbidden error // for generate.ErrForbidden
 }
 
 // fill adds texts until some wait for room.
@@ -177,15 +204,15 @@ func (q *queue) add(p text.Pair) error {
 	if p.B != "" {
 		return q.in.Refuse("a second text is given; expected one, which is continued")
 	}
-	ids, err := q.prompt(p.A)
+	r, cut, err := q.OfText(p.A)
 	if err != nil {
 		return q.in.Refuse(err.Error())
 	}
-	r := generate.Request{ID: q.next, Number: q.next, Prompt: ids, Config: q.WithDefaultLength(len(ids), q.Limits.MaxLength, DefaultNewTokens), Text: Continued(q.Tokenizer, ids)}
+	r.ID, r.Number, r.Config = q.next, q.next, q.WithDefaultLength(len(r.Prompt), q.Limits.MaxLength, DefaultNewTokens)
 	if err := q.scheduler.Add(r); err != nil {
 		return q.in.Refuse(err.Error())
 	}
-	q.texts[q.next] = queued{r.Text, q.in.Refuse(generate.ErrForbidden.Error())}
+	q.texts[q.next] = queued{r.Text, cut, q.in.Refuse(generate.ErrForbidden.Error())}
 	return nil
 }
 
@@ -198,19 +225,24 @@ func (g Generation) prompt(s string) ([]int32, error) {
 }
 
 // answer makes the answer of results.
-func (g Generation) answer(results []generate.Result, text func([]int32) string) Answer {
-	a := Generated{several: g.NumReturnSequences > 1}
+func (g Generation) answer(results []generate.Result, from queued) Answer {
+	a := Generated{generatedNames: g.names(), Truncated: from.cut}
 	for _, r := range results {
-		before, _ := generate.CutStop(text(r.IDs), g.StopStrings)
+		before, _ := generate.CutStop(from.text(r.IDs), g.StopStrings)
 		a.Sequences = append(a.Sequences, Continuation{before, r.IDs, r.Score, string(r.Finish)})
 	}
 	return a
 }
 
 // Renderer returns the names of the columns of the answers, for Answers. It renders nothing.
-func (g Generation) Renderer() Renderer { return generatedNames{g.NumReturnSequences > 1} }
+func (g Generation) Renderer() Renderer { return g.names() }
 
-type generatedNames struct{ several bool }
+func (g Generation) names() generatedNames {
+	return generatedNames{g.NumReturnSequences > 1, g.sourced()}
+}
+
+// generatedNames says what answers have: several sequences, and whether a source was cut.
+type generatedNames struct{ several, cuts bool }
 
 // Render implements Renderer.
 func (generatedNames) Render(Example, Result) (Answer, error) {
@@ -219,17 +251,23 @@ func (generatedNames) Render(Example, Result) (Answer, error) {
 
 // Names implements Renderer.
 func (n generatedNames) Names() []string {
+	names := []string{"generated", "score", "finish"}
 	if n.several {
-		return []string{"sequences"}
+		names = []string{"sequences"}
 	}
-	return []string{"generated", "score", "finish"}
+	if n.cuts {
+		names = append(names, "truncated")
+	}
+	return names
 }
 
-// Generated is the Answer of a model that continues a text.
+// Generated is the Answer of a model that continues a text, or makes one of it.
 type Generated struct {
 	// Sequences are the continuations, the best first, or in the order of samples.
 	Sequences []Continuation
-	several   bool
+	// Truncated says that the source was cut.
+	Truncated bool
+	generatedNames
 }
 
 // Continuation is how a text goes on.
@@ -245,11 +283,15 @@ var _ Answer = Generated{}
 
 // Fields implements Answer.
 func (a Generated) Fields() []Field {
-	if a.several {
-		return []Field{{Name: "sequences", Value: a.Sequences}}
-	}
 	c := a.Sequences[0]
-	return []Field{{Name: "generated", Value: c.Text}, {Name: "ids", Value: c.IDs}, {Name: "score", Value: c.Score}, {Name: "finish", Value: c.Finish}}
+	f := []Field{{Name: "generated", Value: c.Text}, {Name: "ids", Value: c.IDs}, {Name: "score", Value: c.Score}, {Name: "finish", Value: c.Finish}}
+	if a.several {
+		f = []Field{{Name: "sequences", Value: a.Sequences}}
+	}
+	if a.Truncated {
+		f = append(f, Field{Name: "truncated", Value: true})
+	}
+	return f
 }
 
 // MarshalJSON implements json.Marshaler.
@@ -257,11 +299,15 @@ func (a Generated) MarshalJSON() ([]byte, error) { return Object(a.Fields()).Mar
 
 // Columns implements Answer.
 func (a Generated) Columns() []Field {
-	if a.several {
-		return []Field{{Name: "sequences", Value: listed{a.Sequences, a.Text()}}}
-	}
 	c := a.Sequences[0]
-	return []Field{{Name: "generated", Value: c.Text}, {Name: "score", Value: c.Score}, {Name: "finish", Value: c.Finish}}
+	columns := []Field{{Name: "generated", Value: c.Text}, {Name: "score", Value: c.Score}, {Name: "finish", Value: c.Finish}}
+	if a.several {
+		columns = []Field{{Name: "sequences", Value: listed{a.Sequences, a.Text()}}}
+	}
+	if a.cuts {
+		columns = append(columns, Field{Name: "truncated", Value: a.Truncated})
+	}
+	return columns
 }
 
 // Text implements Answer: the continuations, with bars between them. Line breaks are written out.
@@ -278,5 +324,5 @@ var oneLine = strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", `\t`)
 // Row implements Answer.
 func (a Generated) Row() []string { return []string{a.Text(), number(a.Sequences[0].Score)} }
 
-// Cut implements Answer: prompts are never cut.
-func (a Generated) Cut() bool { return false }
+// Cut implements Answer: sources may be cut, and prompts are not.
+func (a Generated) Cut() bool { return a.Truncated }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -79,6 +80,47 @@ func TestGenerationIsInOrder(t *testing.T) {
 		if all := fmt.Sprintf("[%s]", strings.Join(got, "|")); all != want {
 			t.Errorf("answers %s; expected %s", all, want)
 		}
+	}
+}
+
+// copying is a model whose texts are their sources.
+type copying map[int32]int32 // the tokens of sources, by slot
+
+func (m copying) Compute(_ context.Context, b *generate.Batch) ([]float32, error) {
+	if e := b.Encode; e != nil {
+		for i, slot := range e.Slots {
+			m[slot] = e.InputIDs[i]
+		}
+	}
+	const vocab = 10
+	logits := make([]float32, b.Rows*vocab)
+	for row := range b.Rows {
+		place := b.PositionIDs[row*b.Tokens+int(b.Last[row])]
+		logits[row*vocab+int(m[b.SourceSlots[row*b.Source+int(place)+1]])] = 5
+	}
+	return logits, nil
+}
+
+// TestGenerationFromSources checks that sources have the prefix and the special tokens, and are cut and said to
+// be.
+func TestGenerationFromSources(t *testing.T) {
+	g := generation(t)
+	g.Limits.SourceLength, g.Limits.SourceSlots, g.Start, g.Prefix = 5, 10, 2, "c "
+	for _, tt := range []struct{ text, want string }{
+		{"a b", `{"generated":"c a b","ids":[7,5,6,3],"score":X,"finish":"eos"}`},
+		{"a b d e", `{"generated":"c a b","ids":[7,5,6,3],"score":X,"finish":"eos","truncated":true}`},
+		{"", `{"generated":"c","ids":[7,3],"score":X,"finish":"eos"}`},
+	} {
+		var line bytes.Buffer
+		if err := g.Each(t.Context(), make(copying), &List{Texts: []string{tt.text}}, func(a Answer) error { return JSON.Write(&line, a) }); err != nil {
+			t.Fatal(err)
+		}
+		if got := regexp.MustCompile(`"score":[-.0-9e]+`).ReplaceAllString(strings.TrimSpace(line.String()), `"score":X`); got != tt.want {
+			t.Errorf("%q: %s; expected %s", tt.text, got, tt.want)
+		}
+	}
+	if got := fmt.Sprint(g.Renderer().Names()); got != "[generated score finish truncated]" {
+		t.Errorf("the columns are %s", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/text/chat"
 )
 
@@ -106,7 +107,7 @@ func (in *conversation) extras() []extra {
 }
 
 // prompts implements body.
-func (in *conversation) prompts(m *served, _ int) ([][]int32, []int32, error) {
+func (in *conversation) prompts(m *served, _ int) ([]generate.Request, []int32, error) {
 	c := m.Generates.Chat
 	if c == nil {
 		return nil, nil, badf("model %s has no chat template; expected a run whose data were made with a tokenizer that has one, or /v1/completions", m.Name)
@@ -125,7 +126,7 @@ func (in *conversation) prompts(m *served, _ int) ([][]int32, []int32, error) {
 	if err != nil {
 		return nil, nil, badf("%v", err)
 	}
-	return [][]int32{ids}, c.EndTokens, nil
+	return []generate.Request{m.Generates.OfTokens(ids)}, c.EndTokens, nil
 }
 
 // common implements body: max_completion_tokens is the newer name of max_tokens.

@@ -18,7 +18,6 @@ import (
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
-	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // sampling are the fields of all kinds of completions, as OpenAI's API has them. The last ones are those of
@@ -69,7 +68,7 @@ type body interface {
 	// common returns the fields that all bodies have.
 	common() *sampling
 	// prompts returns the tokens of the prompts, at most so many, and the tokens that end a text.
-	prompts(m *served, most int) (prompts [][]int32, ends []int32, err error)
+	prompts(m *served, most int) (prompts []generate.Request, ends []int32, err error)
 	// extras returns the fields that are refused if they are asked for.
 	extras() []extra
 }
@@ -203,7 +202,7 @@ func (s *Server) parseCompletion(ctx context.Context, data []byte, f endpoint) (
 			return nil, badf("%s asks for what is not served here; leave it out", e.name)
 		}
 	}
-	config, err := in.common().config()
+	config, err := in.common().config(m.Generates)
 	if err != nil {
 		return nil, err
 	}
@@ -219,10 +218,10 @@ func (s *Server) parseCompletion(ctx context.Context, data []byte, f endpoint) (
 	}
 	c := &completing{endpoint: f, model: m, code: http.StatusOK, stream: in.common().Stream, counted: in.common().StreamOptions.IncludeUsage, stops: config.StopStrings, n: config.NumReturnSequences}
 	c.answer = completed[any]{ID: f.id + hex.EncodeToString(id[:]), Object: f.whole, Created: time.Now().Unix(), Model: m.Name}
-	for i, p := range prompts {
+	for i, r := range prompts {
 		most := m.Generates.Limits.MaxLength
-		own := config.WithDefaultLength(len(p), most, cmp.Or(f.maxTokens, most))
-		c.requests = append(c.requests, generate.Request{Prompt: p, Config: own, Number: uint64(i), Text: predict.Continued(m.Generates.Tokenizer, p)})
+		r.Number, r.Config = uint64(i), config.WithDefaultLength(len(r.Prompt), most, cmp.Or(f.maxTokens, most))
+		c.requests = append(c.requests, r)
 	}
 	return c, nil
 }
@@ -247,8 +246,8 @@ func (s *Server) generating(name string) (*served, error) {
 }
 
 // config returns how tokens are chosen. As in OpenAI's API they are drawn, unless the temperature is 0.
-func (in *sampling) config() (generate.Config, error) {
-	c := generate.Default()
+func (in *sampling) config(g *Generates) (generate.Config, error) {
+	c := g.Config
 	c.TopK, c.DoSample = 0, true
 	given(&c.MaxNewTokens, in.MaxTokens)
 	given(&c.Temperature, in.Temperature)
@@ -343,27 +342,37 @@ func textsOf(data json.RawMessage) ([]string, error) {
 }
 
 // prompts implements body: a text, a list of texts, tokens, or lists of tokens.
-func (in *completion) prompts(m *served, most int) ([][]int32, []int32, error) {
+func (in *completion) prompts(m *served, most int) ([]generate.Request, []int32, error) {
 	g := m.Generates
 	texts, err := textsOf(in.Prompt)
 	tooMany := func(n int) error { return badf("the request has %d prompts; expected at most %d", n, most) }
 	if len(texts) > most {
 		return nil, nil, tooMany(len(texts))
 	}
-	var out [][]int32
+	if err != nil {
+		texts = nil // some of a list whose others are no texts
+	}
+	var out []generate.Request
 	for _, t := range texts {
-		ids, err := predict.Prompt(g.Tokenizer, t, g.Limits.MaxLength)
-		if err != nil {
+		r, cut, err := g.OfText(t)
+		switch {
+		case err != nil:
 			return nil, nil, badf("%v", err)
+		case cut:
+			return nil, nil, badf("the prompt has more than %d tokens; expected at most as many as the model takes", g.Limits.SourceLength)
 		}
-		out = append(out, ids)
+		out = append(out, r)
 	}
 	var ids []int32
+	var lists [][]int32
 	if err != nil && json.Unmarshal(in.Prompt, &ids) == nil {
-		out, err = [][]int32{ids}, nil
+		lists, err = [][]int32{ids}, nil
 	}
 	if err != nil {
-		err = json.Unmarshal(in.Prompt, &out)
+		err = json.Unmarshal(in.Prompt, &lists)
+	}
+	for _, ids := range lists {
+		out = append(out, g.OfTokens(ids))
 	}
 	switch {
 	case err != nil || len(out) == 0:
@@ -418,7 +427,9 @@ func reason(f generate.Finish) *string {
 func (c *completing) usage(new int) map[string]int {
 	prompts := 0
 	for _, r := range c.requests {
-		prompts += len(r.Prompt)
+		if prompts += len(r.Prompt); r.Source != nil {
+			prompts += len(r.Source) - len(r.Prompt)
+		}
 	}
 	return map[string]int{"prompt_tokens": prompts, "completion_tokens": new, "total_tokens": prompts + new}
 }

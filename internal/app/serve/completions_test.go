@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // counts is a model whose next token is the one after the last, and [SEP] after c.
@@ -46,7 +47,9 @@ func (m counts) Compute(_ context.Context, b *generate.Batch) ([]float32, error)
 // continues returns a model that continues texts.
 func continues(t testing.TB, m generate.Model) Model {
 	out := texts(t, textModel{})
-	out.Generates = &Generates{Model: m, Limits: generate.Limits{VocabSize: 9, MaxLength: 12, Slots: 60, Rows: 4}, Tokenizer: out.Texts.Tokenizer, EOSTokenIDs: []int32{3}}
+	g := predict.Generation{Config: generate.Default(), Limits: generate.Limits{VocabSize: 9, MaxLength: 12, Slots: 60, Rows: 4}, Tokenizer: out.Texts.Tokenizer}
+	g.EOSTokenIDs = []int32{3}
+	out.Generates = &Generates{g, m}
 	return out
 }
 

@@ -6,19 +6,13 @@ import (
 
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// Generates continue texts.
+// Generates continue texts, or make texts of sources. The config of Generation has the special tokens.
 type Generates struct {
-	Model     generate.Model
-	Limits    generate.Limits
-	Tokenizer *text.Tokenizer
-	// EOSTokenIDs are the tokens that end a text.
-	EOSTokenIDs []int32
-	// Chat is how conversations are continued; nil if the model has no chat template.
-	Chat *predict.Chat
+	predict.Generation
+	Model generate.Model
 }
 
 // generator continues the texts of all requests for a model together: they enter and leave its batches at
@@ -149,7 +143,9 @@ func (g *generator) loop() {
 func (g *generator) warmUp(ctx context.Context) error {
 	c := generate.Default()
 	c.MaxNewTokens = min(2, g.Limits.MaxLength-1)
-	a, err := g.start([]generate.Request{{Prompt: []int32{0}, Config: c}})
+	r := g.OfTokens([]int32{0})
+	r.Config = c
+	a, err := g.start([]generate.Request{r})
 	if err != nil {
 		return err
 	}

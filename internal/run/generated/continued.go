@@ -14,6 +14,7 @@ import (
 
 // Continuations is the Model of a causal language model: the reference of an example are the last tokens that
 // are learned one after the other, such as the last answer of a conversation, and the prompt those before them.
+// Of an encoder-decoder model they are the target and the source.
 type Continuations struct {
 	predict.Generation
 	// Open makes the caches of the model, and Close frees them.
@@ -23,6 +24,9 @@ type Continuations struct {
 
 // Examples implements Model.
 func (c Continuations) Examples(b *dataset.Batch) ([]Example, error) {
+	if c.Limits.SourceLength > 0 {
+		return c.sources(b), nil
+	}
 	ids, sequences, weights := b.Feature(packed.InputIDs), b.Feature(packed.SequenceIDs), b.Feature(convert.TokenWeights)
 	out := make([]Example, b.Examples)
 	for i := range out {
@@ -50,6 +54,29 @@ func (c Continuations) Examples(b *dataset.Batch) ([]Example, error) {
 	return out, nil
 }
 
+// targetIDs is the feature of the tokens of targets.
+const targetIDs = "target_ids"
+
+// sources returns examples of sources and targets.
+func (c Continuations) sources(b *dataset.Batch) []Example {
+	row := func(i int, tokens, numbers string) []int32 {
+		ids := b.Feature(tokens)
+		n := ids.Shape[1]
+		// The batch's memory is used again.
+		out := slices.Clone(ids.Int32[i*n : (i+1)*n])
+		if end := slices.Index(b.Feature(numbers).Int32[i*n:(i+1)*n], 0); end >= 0 {
+			out = out[:end]
+		}
+		return out
+	}
+	out := make([]Example, b.Examples)
+	for i := range out {
+		source := row(i, packed.InputIDs, packed.SequenceIDs)
+		out[i] = Example{Prompt: source, Source: c.Tokenizer.Decode(source, false), Reference: c.Tokenizer.Decode(row(i, targetIDs, "target_"+packed.SequenceIDs), false)}
+	}
+	return out
+}
+
 // Generate implements Model.
 func (c Continuations) Generate(ctx context.Context, examples []Example, each func(i int, text string)) error {
 	m, err := c.Open(ctx)
@@ -63,7 +90,8 @@ func (c Continuations) Generate(ctx context.Context, examples []Example, each fu
 	next := 0
 	fill := func() error {
 		for ; next < len(examples) && s.Waiting() < c.Limits.Rows; next++ {
-			r := generate.Request{ID: uint64(next), Number: uint64(next), Prompt: examples[next].Prompt, Config: c.Config}
+			r := c.OfTokens(examples[next].Prompt)
+			r.ID, r.Number, r.Config = uint64(next), uint64(next), c.Config
 			r.Config.MaxNewTokens = min(r.Config.MaxNewTokens, c.Limits.MaxLength-len(r.Prompt))
 			if err := s.Add(r); err != nil {
 				return err
@@ -79,7 +107,7 @@ func (c Continuations) Generate(ctx context.Context, examples []Example, each fu
 			return u.Err
 		}
 		i := int(u.ID)
-		each(i, predict.Continued(c.Tokenizer, examples[i].Prompt)(u.Results[0].IDs))
+		each(i, c.OfTokens(examples[i].Prompt).Text(u.Results[0].IDs))
 		return fill()
 	}); err != nil {
 		return err

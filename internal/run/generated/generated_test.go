@@ -17,6 +17,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/text/scores"
@@ -213,5 +214,31 @@ func TestContinuationsExamples(t *testing.T) {
 		if _, err := c.Examples(batch(weights)); err == nil || !strings.Contains(err.Error(), "has no prompt") {
 			t.Errorf("weights %v: %v", weights, err)
 		}
+	}
+}
+
+// TestSourcesExamples reads sources and targets of a batch, whose rows are of other lengths.
+func TestSourcesExamples(t *testing.T) {
+	vocab, err := text.ParseVocab([]byte(strings.ReplaceAll("[PAD] [UNK] [CLS] [SEP] [MASK] a b c", " ", "\n")), "vocab.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokenizer, err := text.NewTokenizer(vocab, text.Uncased())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Continuations{Generation: predict.Generation{Tokenizer: tokenizer, Limits: generate.Limits{SourceLength: 8}}}
+	got, err := c.Examples(&dataset.Batch{Examples: 2, Rows: 3, Features: []dataset.Feature{
+		{Name: packed.InputIDs, Shape: []int{3, 4}, Int32: []int32{2, 5, 6, 3, 2, 7, 3, 0, 0, 0, 0, 0}},
+		{Name: packed.SequenceIDs, Shape: []int{3, 4}, Int32: []int32{1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0}},
+		{Name: targetIDs, Shape: []int{3, 3}, Int32: []int32{7, 3, 0, 6, 5, 3, 0, 0, 0}},
+		{Name: "target_" + packed.SequenceIDs, Shape: []int{3, 3}, Int32: []int32{1, 1, 0, 1, 1, 1, 0, 0, 0}},
+	}})
+	var b bytes.Buffer
+	for _, x := range got {
+		fmt.Fprintf(&b, "%v %q %q; ", x.Prompt, x.Source, x.Reference)
+	}
+	if want := `[2 5 6 3] "a b" "c"; [2 7 3] "c" "b a"; `; err != nil || b.String() != want {
+		t.Errorf("%s, %v; expected %s", b.String(), err, want)
 	}
 }

@@ -27,13 +27,13 @@ func CheckGenerate(p params.Params, c *graphs.Contract, m *convert.Manifest) err
 		}
 	}
 	switch given := p.Eval.Generate.Metrics; {
-	case c.Generation == nil || c.Task != task.LanguageModel:
-		return params.Errorf(name, "is %q, and the graph does not continue texts; expected a causal language model, such as gorbit_export causal makes", given)
+	case c.Generation == nil || c.Generation.Source == nil && c.Task != task.LanguageModel:
+		return params.Errorf(name, "is %q, and the graph does not generate texts; expected a causal language model or an encoder-decoder model, such as gorbit_export causal and seq2seq make", given)
 	case p.Strategy.Kind() == devices.TPU:
 		return params.Errorf(name, "is %q, and texts are not generated on a TPU; leave it out, and use gorbit evaluate --generate without --tpu", given).And("strategy.name")
 	case m == nil || !m.HasVocab():
 		return params.Errorf(name, "is %q, and the data do not say their tokenizer; expected data of gorbit convert", given)
-	case m.Columns.Pair == "" && m.Columns.Chat == "":
+	case c.Generation.Source == nil && m.Columns.Pair == "" && m.Columns.Chat == "":
 		return params.Errorf(name, "is %q, and the data have no prompts and answers; expected those of gorbit convert --task lm --text-column PROMPT --pair-column ANSWER, or --chat-column COLUMN", given)
 	}
 	return nil

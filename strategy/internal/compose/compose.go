@@ -23,6 +23,9 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	generates := (!l.Train || l.Generate) && export.Contract.Generation != nil
 	if generates {
 		functions = append(functions, "generate")
+		if export.Contract.Generation.Source != nil {
+			functions = append(functions, "encode")
+		}
 	}
 	c := newComposer(export, l, functions)
 	if l.Shard { // also for lanes: the work for their variables then runs in parallel

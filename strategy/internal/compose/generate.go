@@ -1,58 +1,91 @@
 package compose
 
 import (
+	"maps"
+
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
 )
 
 // Generate is the call that computes the logits of next tokens, on the first replica.
 type Generate struct {
-	// InputIDs, PositionIDs, Slots, Context and Last are what it is fed; Logits is what it gives.
-	InputIDs, PositionIDs, Slots, Context, Last, Logits build.Ref
-	// Made makes the caches, of as many slots as Count is fed.
-	Count, Made build.Ref
+	// InputIDs, PositionIDs, Slots, Context, Last and, of a model with sources, Source are what it is fed;
+	// Logits is what it gives.
+	InputIDs, PositionIDs, Slots, Context, Last, Source, Logits build.Ref
+	Caches                                                      Caches
+	// Encode is the call that reads sources; nil of a model without.
+	Encode *Encode
 }
 
-// generate adds the call of the function generate, if there is one, with its caches. These are variables
-// whose number of slots is known only when they are made.
+// Encode is the call that writes to the caches of sources, on the first replica.
+type Encode struct {
+	// InputIDs, PositionIDs and Slots are what it is fed; Encoded is what it gives.
+	InputIDs, PositionIDs, Slots, Encoded build.Ref
+	Caches                                Caches
+}
+
+// Caches are variables whose number of slots is known only when they are made: Made makes them, of as many
+// slots as Count is fed.
+type Caches struct{ Count, Made build.Ref }
+
+// generate adds the calls of the functions generate and encode, if there are any, with their caches.
 func (c *composer) generate() {
 	f := c.export.Functions["generate"]
 	if f == nil {
 		return
 	}
 	r := c.replicas[0]
-	c.OnDevice(r.host)
-	matrix := []int64{-1, -1}
-	p := &Generate{
-		InputIDs:    c.Placeholder("generate/"+graphs.GenerateInputIDs, int32Type, matrix),
-		PositionIDs: c.Placeholder("generate/"+graphs.GeneratePositionIDs, int32Type, matrix),
-		Slots:       c.Placeholder("generate/"+graphs.GenerateSlots, int32Type, matrix),
-		Context:     c.Placeholder("generate/"+graphs.GenerateContext, int32Type, matrix),
-		Last:        c.Placeholder("generate/"+graphs.GenerateLast, int32Type, []int64{-1}),
-		Count:       c.Placeholder("generate/slots/count", int64Type, []int64{1}),
+	g := c.export.Contract.Generation
+	p := new(Generate)
+	var inputs map[string]build.Ref
+	p.Caches, inputs = c.caches(r, "generate", g.Caches)
+	fed := func(function, name string, axes int) build.Ref {
+		c.OnDevice(r.host)
+		return c.Placeholder(function+"/"+name, int32Type, []int64{-1, -1}[:axes])
 	}
-	inputs := map[string]build.Ref{
+	p.InputIDs, p.PositionIDs, p.Slots = fed("generate", graphs.GenerateInputIDs, 2), fed("generate", graphs.GeneratePositionIDs, 2), fed("generate", graphs.GenerateSlots, 2)
+	p.Context, p.Last = fed("generate", graphs.GenerateContext, 2), fed("generate", graphs.GenerateLast, 1)
+	maps.Copy(inputs, map[string]build.Ref{
 		graphs.GenerateInputIDs: p.InputIDs, graphs.GeneratePositionIDs: p.PositionIDs, graphs.GenerateSlots: p.Slots,
 		graphs.GenerateContext: p.Context, graphs.GenerateLast: p.Last,
+	})
+	if encode := c.export.Functions["encode"]; encode != nil {
+		e := new(Encode)
+		var own map[string]build.Ref
+		e.Caches, own = c.caches(r, "encode", g.Source.Caches)
+		maps.Copy(inputs, own)
+		p.Source = fed("generate", graphs.GenerateSource, 2)
+		inputs[graphs.GenerateSource] = p.Source
+		e.InputIDs, e.PositionIDs, e.Slots = fed("encode", graphs.GenerateInputIDs, 2), fed("encode", graphs.GeneratePositionIDs, 2), fed("encode", graphs.GenerateSlots, 2)
+		maps.Copy(own, map[string]build.Ref{graphs.GenerateInputIDs: e.InputIDs, graphs.GeneratePositionIDs: e.PositionIDs, graphs.GenerateSlots: e.Slots})
+		c.OnDevice(r.device)
+		e.Encoded = c.Call("encode", encode, own, c.passHandles(r)).Output(encode.Output(graphs.EncodeEncoded))
+		p.Encode = e
 	}
-	axis := c.Int32("generate/slots/axis", 0)
+	c.OnDevice(r.device)
+	p.Logits = c.Call("generate", f, inputs, c.passHandles(r)).Output(f.Output(graphs.GenerateLogits))
+	c.plan.Generate = p
+}
+
+// caches adds the caches of a function, and returns their handles by argument.
+func (c *composer) caches(r *replica, function string, all []graphs.Cache) (Caches, map[string]build.Ref) {
+	c.OnDevice(r.host)
+	count := c.Placeholder(function+"/slots/count", int64Type, []int64{1})
+	axis := c.Int32(function+"/slots/axis", 0)
+	handles := make(map[string]build.Ref)
 	var made []build.Ref
-	for _, cache := range c.export.Contract.Generation.Caches {
-		name, t := "generate/"+cache.Argument(), typeOf(cache.DType)
+	for _, cache := range all {
+		name, t := function+"/"+cache.Argument(), typeOf(cache.DType)
 		c.OnDevice(r.host)
-		shape := c.Node("ConcatV2", name+"/shape", []build.Ref{p.Count, c.Int64s(name+"/entry", cache.Shape), axis},
+		shape := c.Node("ConcatV2", name+"/shape", []build.Ref{count, c.Int64s(name+"/entry", cache.Shape), axis},
 			build.Int("N", 2), build.Type("T", int64Type), build.Type("Tidx", int32Type))
 		zero := c.Node("Cast", name+"/zero", []build.Ref{c.Float(name+"/zero/float", 0)}, build.Type("SrcT", float32Type), build.Type("DstT", t), build.Bool("Truncate", false))
 		c.OnDevice(r.device)
 		handle := c.Variable(name, t, append([]int64{-1}, cache.Shape...))
 		zeros := c.Node("Fill", name+"/zeros", []build.Ref{shape, zero}, build.Type("T", t), build.Type("index_type", int64Type))
 		made = append(made, c.Assign(name+"/make", handle, zeros, t))
-		inputs[cache.Argument()] = handle
+		handles[cache.Argument()] = handle
 	}
 	c.OnDevice(r.host)
-	p.Made = c.Group("generate/make", made...)
-	c.OnDevice(r.device)
-	node := c.Call("generate", f, inputs, c.passHandles(r))
-	p.Logits = node.Output(f.Output(graphs.GenerateLogits))
-	c.plan.Generate = p
+	return Caches{count, c.Group(function+"/make", made...)}, handles
 }
