@@ -323,3 +323,49 @@ func TestPieces(t *testing.T) {
 		t.Errorf("pieces %q; expected a held beginning at the end", got)
 	}
 }
+
+// copies is a model whose texts are their sources.
+type copies map[int32]int32 // the tokens of sources, by slot
+
+func (m copies) Compute(_ context.Context, b *generate.Batch) ([]float32, error) {
+	if e := b.Encode; e != nil {
+		for i, slot := range e.Slots {
+			m[slot] = e.InputIDs[i]
+		}
+	}
+	const vocab = 9
+	logits := make([]float32, b.Rows*vocab)
+	for row := range b.Rows {
+		place := int(b.PositionIDs[row*b.Tokens+int(b.Last[row])]) + 1
+		if place < b.Source {
+			logits[row*vocab+int(m[b.SourceSlots[row*b.Source+place]])] = 100
+		}
+	}
+	return logits, nil
+}
+
+// TestSources asks for texts of sources.
+func TestSources(t *testing.T) {
+	m := continues(t, make(copies))
+	m.Generates.Limits.SourceLength, m.Generates.Limits.SourceSlots = 6, 24
+	s := start(t, config(), m)
+	if err := s.Warm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		path, body, want string
+		code             int
+	}{
+		{"/v1/completions", `{"prompt": ["b a", "c"], "n": 2}`, `"usage":{"completion_tokens":10,"prompt_tokens":7,"total_tokens":17}`, 200},
+		{"/v1/completions", `{"prompt": "b a", "temperature": 0}`, `{"text":"b a","index":0,"logprobs":null,"finish_reason":"stop"}`, 200},
+		{"/v1/completions", `{"prompt": [2, 5, 3], "temperature": 0}`, `{"text":"a","index":0,"logprobs":null,"finish_reason":"stop"}`, 200},
+		{"/v1/completions", `{"prompt": "b a", "temperature": 0, "stream": true}`, "data: [DONE]", 200},
+		{"/v1/completions", `{"prompt": "a a a a a a a"}`, "the prompt has more than 6 tokens; expected at most as many as the model takes", 400},
+		{"/v1/completions", `{"prompt": [[]]}`, "the source has no tokens", 400},
+		{"/v1/models/words:predict", `{"instances": [{"text": "a"}]}`, "model words makes texts of sources; expected POST /v1/completions", 400},
+	} {
+		if code, body := ask(s, "POST", tt.path, tt.body); code != tt.code || !strings.Contains(body, tt.want) {
+			t.Errorf("%s %s: %d %s; expected %d %s", tt.path, tt.body, code, body, tt.code, tt.want)
+		}
+	}
+}

@@ -34,6 +34,10 @@ type Model struct {
 	Generates *Generates
 }
 
+// sourced reports whether the model makes texts of sources, which it has no other answers to: the function
+// predict takes targets, too.
+func (m *Model) sourced() bool { return m.Generates != nil && m.Generates.Limits.SourceLength > 0 }
+
 // Texts answer texts and pairs of texts.
 type Texts struct {
 	Model     predict.Model

@@ -63,6 +63,9 @@ func (m *Model) parse(f form, body []byte, l limits) (*request, error) {
 	if !utf8.Valid(body) {
 		return nil, badf("the request is not valid UTF-8")
 	}
+	if m.sourced() {
+		return nil, badf("model %s makes texts of sources; expected POST /v1/completions", m.Name)
+	}
 	if m.Texts != nil {
 		return m.parseTexts(f, body, l)
 	}

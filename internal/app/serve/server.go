@@ -193,6 +193,9 @@ func (s *Server) Warm(ctx context.Context) error {
 
 // warmUp calls the model with an example of its own.
 func (m *Model) warmUp(ctx context.Context) error {
+	if m.sourced() {
+		return nil
+	}
 	if m.Texts == nil {
 		_, err := m.Features.compute(ctx, nil)
 		return err
