@@ -55,6 +55,9 @@ func FromExamples(cfg Config, examples []Example) (*dataset.Batch, error) {
 			}
 			a.complete = complete
 		}
+		if a.targets != nil {
+			return nil, bad(TargetIDs, "is missing; expected examples of records")
+		}
 		switch {
 		case !cfg.wants(LabelIDs):
 			labeled = cfg.Labels != LabelsNone
@@ -106,7 +109,8 @@ type assembler struct {
 	labels  []int32
 	weights []float32 // empty if all are 1
 	records []dataset.RecordID
-	extras  *extras // nil if there are none
+	extras  *extras  // nil if there are none
+	targets *targets // nil if there are none
 
 	want     [standardFeatures]bool // the standard features of a batch
 	complete bool                   // the example being collected has the labels among the extras
@@ -133,7 +137,7 @@ const (
 )
 
 func newAssembler(cfg *Config, free *pool) *assembler {
-	a := &assembler{cfg: cfg, pool: free, extras: newExtras(cfg, free), complete: true, bucket: len(cfg.Buckets)}
+	a := &assembler{cfg: cfg, pool: free, extras: newExtras(cfg, &free.extras), targets: newTargets(cfg, free), complete: true, bucket: len(cfg.Buckets)}
 	for i, name := range standard {
 		a.want[i] = cfg.wants(name)
 	}
@@ -154,6 +158,9 @@ func (a *assembler) keep(n int) {
 	if a.extras != nil {
 		a.extras.keep(n)
 	}
+	if a.targets != nil {
+		a.targets.keep(n)
+	}
 }
 
 // weight returns the weight of an example.
@@ -172,6 +179,9 @@ func (a *assembler) dropExample() {
 	if a.extras != nil {
 		a.extras.keep(len(a.lengths))
 	}
+	if a.targets != nil {
+		a.targets.keep(len(a.lengths))
+	}
 }
 
 // Reset implements dataset.Assembler.
@@ -184,6 +194,9 @@ func (a *assembler) Reset() {
 	a.start, a.labeled, a.truncated = 0, 0, 0
 	if a.extras != nil {
 		a.extras.reset()
+	}
+	if a.targets != nil {
+		a.targets.reset()
 	}
 	a.used, a.seqs, a.bucket = a.used[:0], a.seqs[:0], len(a.cfg.Buckets)
 }
@@ -249,6 +262,7 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool, weight f
 	if limit == a.cfg.RowLength {
 		what = "the row length of"
 	}
+	cut := false
 	if n > limit {
 		if !a.cfg.Truncate {
 			return fmt.Sprintf("has %d tokens, more than %s %d", n, what, limit)
@@ -263,7 +277,13 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool, weight f
 		if a.extras != nil {
 			a.extras.cut(n, limit)
 		}
-		n = limit
+		n, cut = limit, true
+	}
+	if a.targets != nil {
+		a.targets.end()
+		cut = cut || a.targets.shortened
+	}
+	if cut {
 		a.truncated++
 	}
 	if a.extras != nil && a.extras.masks != nil {
@@ -302,6 +322,10 @@ func (a *assembler) Batch() *dataset.Batch {
 	}
 	if len(a.lengths) == 0 {
 		return a.nothing()
+	}
+	if a.targets != nil {
+		rows, length := a.packSides()
+		return a.lay(rows, length, len(a.lengths))
 	}
 	rows, length := a.packer.pack(a.cfg.Packing, a.lengths, a.cfg.RowLength, a.cfg.FixedRowLength)
 	return a.lay(rows, length, len(a.lengths))
@@ -364,11 +388,16 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 		}
 	}
 	if a.extras != nil {
-		b.lease.extras = a.extras.lay(a, rows, length, n)
+		b.lease.extras = a.extras.lay(laid{a.packer.places, a.lengths, a.weight, rows, length, n})
 		features = append(features, b.lease.extras...)
 	}
+	if a.targets != nil {
+		at := laid{a.targets.places, a.targets.lengths, a.weight, rows, a.targets.rowLength, n}
+		b.lease.targets, b.lease.targetSpans = a.targets.lay(at), at.spans()
+		features = append(features, b.lease.targets...)
+	}
 	if !a.want[sequenceIDs] || !a.want[clsPositions] {
-		b.lease.spans = a.spans(length)
+		b.lease.spans = laid{places: a.packer.places, lengths: a.lengths, length: length}.spans()
 	}
 	b.Batch = dataset.Batch{
 		Features:  features,
@@ -425,12 +454,12 @@ func (a *assembler) place(of *[exampleWeights][]int32, weights []float32, length
 	return from
 }
 
-// spans returns where the examples are in the flattened rows of a length.
-func (a *assembler) spans(length int) []span {
-	out := make([]span, len(a.lengths))
-	for i, p := range a.packer.places[:len(a.lengths)] {
-		from := int(p.row)*length + int(p.start)
-		out[i] = span{from, from + int(a.lengths[i])}
+// spans returns where the examples are in the flattened rows.
+func (l laid) spans() []span {
+	out := make([]span, len(l.lengths))
+	for i, p := range l.places[:len(l.lengths)] {
+		from := int(p.row)*l.length + int(p.start)
+		out[i] = span{from, from + int(l.lengths[i])}
 	}
 	return out
 }

@@ -112,6 +112,8 @@ type Config struct {
 	// each example, or are made as Make says; features of masked tokens are single values, and become
 	// [P]. With LabelsNone those of the role Label are left out.
 	Extras []dataset.Spec `json:",omitempty"`
+	// Targets are the targets that an encoder-decoder model makes of the examples; nil if there are none.
+	Targets *Targets `json:",omitempty"`
 	// Masking makes the tokens that a masked language model predicts; nil masks nothing.
 	Masking *Masking `json:",omitempty"`
 }
@@ -165,6 +167,11 @@ func (c *Config) validateFeatures() error {
 			return fmt.Errorf("feature %s is given twice", f.Name)
 		}
 		seen[f.Name] = true
+	}
+	if c.Targets != nil {
+		if err := c.validateTargets(seen); err != nil {
+			return err
+		}
 	}
 	return c.validateMasking()
 }
@@ -222,7 +229,7 @@ func (c Config) Assemblers() func() dataset.Assembler {
 	free := new(pool)
 	return func() dataset.Assembler {
 		a := newAssembler(&c, free)
-		a.decoded = newRecords(&c, a.extras)
+		a.decoded = newRecords(&c, a.extras, a.targets)
 		return a
 	}
 }
@@ -235,6 +242,11 @@ func (c Config) withDefaults() Config {
 	if c.Rows > 0 {
 		c.FixedRowLength = true
 		c.RowExamples = cmp.Or(c.RowExamples, (c.RowLength+defaultShare-1)/defaultShare)
+	}
+	if c.Targets != nil {
+		t := *c.Targets
+		t.RowLength = cmp.Or(t.RowLength, c.RowLength)
+		c.Targets = &t
 	}
 	if c.Masking != nil {
 		m := *c.Masking

@@ -101,11 +101,11 @@ type extra struct {
 func (x *extra) perToken() bool { return x.column != nil && x.spec.Open() == 0 }
 
 // newExtras returns nil if there are none.
-func newExtras(cfg *Config, free *pool) *extras {
+func newExtras(cfg *Config, free *columns.Pool) *extras {
 	if len(cfg.Extras) == 0 {
 		return nil
 	}
-	e := &extras{cfg: cfg, pool: &free.extras, lent: true}
+	e := &extras{cfg: cfg, pool: free, lent: true}
 	for _, f := range cfg.Extras {
 		if !cfg.wantsExtra(f) {
 			continue
@@ -408,23 +408,30 @@ func (e *extras) copy(s *source, i int, at span) {
 	e.masks.end()
 }
 
-// lay returns the features of the examples that an assembler has laid into rows of a length, with n
-// places on the axis of examples.
-func (e *extras) lay(a *assembler, rows, length, n int) []dataset.Feature {
+// laid are examples at their places in rows of a length, with n places on the axis of examples.
+type laid struct {
+	places          []place
+	lengths         []int32
+	weight          func(example int) float32
+	rows, length, n int
+}
+
+// lay returns the features of examples that have their places.
+func (e *extras) lay(at laid) []dataset.Feature {
 	e.starts = e.starts[:0]
-	for _, p := range a.packer.places[:len(a.lengths)] {
-		e.starts = append(e.starts, int(p.row)*length+int(p.start))
+	for _, p := range at.places[:len(at.lengths)] {
+		e.starts = append(e.starts, int(p.row)*at.length+int(p.start))
 	}
 	out := make([]dataset.Feature, len(e.all), len(e.all)+standardFeatures)
 	for i := range e.all {
 		x := &e.all[i]
 		switch {
 		case x.perToken():
-			out[i] = x.column.Scatter(rows*length, e.starts, rows, length)
+			out[i] = x.column.Scatter(at.rows*at.length, e.starts, at.rows, at.length)
 		case x.column != nil:
-			out[i] = x.column.Stack(n, x.spec.Pad)
+			out[i] = x.column.Stack(at.n, x.spec.Pad)
 		default:
-			out[i] = e.made(i, a, rows, length, n)
+			out[i] = e.made(i, at)
 		}
 	}
 	e.lent = true
@@ -432,7 +439,7 @@ func (e *extras) lay(a *assembler, rows, length, n int) []dataset.Feature {
 }
 
 // made returns a feature that is made of places or of masked tokens.
-func (e *extras) made(i int, a *assembler, rows, length, n int) dataset.Feature {
+func (e *extras) made(i int, l laid) dataset.Feature {
 	x := &e.all[i]
 	f := dataset.Feature{Name: x.spec.Name}
 	ints := func(shape ...int) []int32 {
@@ -446,14 +453,14 @@ func (e *extras) made(i int, a *assembler, rows, length, n int) dataset.Feature 
 	}
 	// each calls a function with the cells of each example.
 	each := func(set func(example int, cells []int32)) {
-		all := ints(rows, length)
+		all := ints(l.rows, l.length)
 		for k, at := range e.starts {
-			set(k, all[at:at+int(a.lengths[k])])
+			set(k, all[at:at+int(l.lengths[k])])
 		}
 	}
 	switch x.spec.Make {
 	case MakeSequenceIDs:
-		each(func(k int, cells []int32) { fill(cells, a.packer.places[k].seq) })
+		each(func(k int, cells []int32) { fill(cells, l.places[k].seq) })
 	case MakePositionIDs:
 		each(func(_ int, cells []int32) {
 			for p := range cells {
@@ -461,22 +468,22 @@ func (e *extras) made(i int, a *assembler, rows, length, n int) dataset.Feature 
 			}
 		})
 	case MakeExampleIDs:
-		fill(ints(rows, length), int32(n))
+		fill(ints(l.rows, l.length), int32(l.n))
 		for k, at := range e.starts {
-			fill(f.Int32[at:at+int(a.lengths[k])], int32(k))
+			fill(f.Int32[at:at+int(l.lengths[k])], int32(k))
 		}
 	case MakeStarts:
-		to := ints(n)
+		to := ints(l.n)
 		for k, at := range e.starts {
 			to[k] = int32(at)
 		}
 	case MakeOffset:
-		to := ints(n)
+		to := ints(l.n)
 		for k, at := range e.starts {
 			to[k] = int32(at) + x.offsets[k]
 		}
 	case MakeMaskedPositions, MakeMaskedLabels:
-		to := ints(e.masks.places(e.cfg, rows))
+		to := ints(e.masks.places(e.cfg, l.rows))
 		from := int32(0)
 		for k, end := range e.masks.ends {
 			for p := from; p < end; p++ {
@@ -487,7 +494,7 @@ func (e *extras) made(i int, a *assembler, rows, length, n int) dataset.Feature 
 			from = end
 		}
 	case MakeMaskedWeights:
-		f.Shape = []int{e.masks.places(e.cfg, rows)}
+		f.Shape = []int{e.masks.places(e.cfg, l.rows)}
 		var memory []float32
 		if e.memory != nil {
 			memory = e.memory[i].Float32
@@ -496,7 +503,7 @@ func (e *extras) made(i int, a *assembler, rows, length, n int) dataset.Feature 
 		from := int32(0)
 		for k, end := range e.masks.ends {
 			for p := from; p < end; p++ {
-				f.Float32[p] = a.weight(k)
+				f.Float32[p] = l.weight(k)
 			}
 			from = end
 		}
@@ -534,6 +541,14 @@ func (c *Config) extraSettings() []dataset.Setting {
 			names = append(names, f.String())
 		}
 		all = append(all, dataset.Setting{Key: "features", Name: "the list of extra features", Value: fmt.Sprint(names)})
+	}
+	if c.Targets != nil {
+		var names []string
+		for _, f := range c.Targets.Features {
+			names = append(names, f.String())
+		}
+		all = append(all, dataset.Setting{Key: "target_row_length", Name: "the row length of targets", Value: c.Targets.RowLength},
+			dataset.Setting{Key: "target_features", Name: "the list of features of targets", Value: fmt.Sprint(names)})
 	}
 	if c.Masking != nil {
 		all = append(all, dataset.Setting{Key: "masking", Name: "the masking", Value: c.Masking.String()})

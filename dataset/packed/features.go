@@ -12,6 +12,9 @@ const (
 	ExampleWeights = "example_weights" // float32 [B]: 1
 )
 
+// TargetIDs is the feature with the tokens of targets, int32 [R, T]; see Targets.
+const TargetIDs = "target_ids"
+
 // standard are the standard features, in the order in which a batch holds them.
 var standard = [standardFeatures]string{InputIDs, TypeIDs, SequenceIDs, PositionIDs, ClsPositions, LabelIDs, ExampleWeights}
 

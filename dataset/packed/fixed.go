@@ -52,6 +52,8 @@ func (c Config) validateFixed(examples int) error {
 		return nil
 	case c.Packing == PackFirstFit:
 		return fmt.Errorf("packing is %q, which does not fix the number of rows; expected %q or %q", c.Packing, PackBestFit, PackNone)
+	case c.Targets != nil:
+		return errors.New("there are targets, and the number of rows is fixed; expected rows that are not, because a row holds the same examples on both sides")
 	case c.Masking != nil && c.Masking.Given:
 		return errors.New("masked tokens are given, and the number of rows is fixed; expected rows that are not, because any number of tokens of a record may be masked")
 	case c.RowLength > maxFixedRow:
@@ -77,7 +79,7 @@ func (c Config) Fit(examples int) *dataset.Fit {
 	limit := c.limit()
 	return &dataset.Fit{
 		Key:       string(key),
-		Measurers: func() dataset.Measurer { return newRecords(&c, nil).measure },
+		Measurers: func() dataset.Measurer { return newRecords(&c, nil, nil).measure },
 		Room: func(size int) int32 {
 			if size > limit && !c.Truncate {
 				return 0 // an error once it is read

@@ -15,6 +15,9 @@ type lease struct {
 	memory *block
 	extras []dataset.Feature
 	spans  []span // of the examples, where the features do not show them
+
+	targets     []dataset.Feature
+	targetSpans []span // of the targets, if there are any
 }
 
 // Release implements dataset.Lease.
@@ -25,6 +28,10 @@ func (l *lease) Release() {
 		if l.extras != nil {
 			l.from.extras.Put(l.extras)
 			l.extras = nil
+		}
+		if l.targets != nil {
+			l.from.targets.Put(l.targets)
+			l.targets = nil
 		}
 	}
 }
@@ -40,7 +47,7 @@ type pool struct {
 	mu   sync.Mutex
 	free []*block
 
-	extras columns.Pool // the memory of extra features
+	extras, targets columns.Pool // the memory of extra features, and of those of targets
 }
 
 // mostFree is the maximum number of blocks that a pool keeps, one for each batch.

@@ -25,8 +25,9 @@ type fields struct {
 	first int
 }
 
-// newRecords returns a decoder of the features of records, and of the extras if there are any.
-func newRecords(c *Config, e *extras) *records {
+// newRecords returns a decoder of the features of records, and of the extras and targets if there are
+// any.
+func newRecords(c *Config, e *extras, t *targets) *records {
 	r, f := new(records), c.Features
 	var names []string
 	add := func(n []string) fields {
@@ -36,11 +37,17 @@ func newRecords(c *Config, e *extras) *records {
 	r.ids, r.types, r.mask = add(f.InputIDs), add(f.TypeIDs), add(f.Mask)
 	r.typesOptional = slices.Equal(f.TypeIDs, DefaultFeatureNames().TypeIDs)
 	r.label, r.yes, r.weight = add(f.Label), add(f.Real), add(f.Weight)
-	if e == nil {
+	if e == nil && t == nil {
 		r.decoder = tfrecord.NewDecoder(names...)
-	} else {
-		r.decoder = tfrecord.NewSequenceDecoder(append(names, e.names(len(names))...)...)
+		return r
 	}
+	if e != nil {
+		names = append(names, e.names(len(names))...)
+	}
+	if t != nil {
+		names = append(names, t.names(len(names))...)
+	}
+	r.decoder = tfrecord.NewSequenceDecoder(names...)
 	return r
 }
 
@@ -103,6 +110,13 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 			return bad(name, reason)
 		}
 		a.complete = labeled
+	}
+	if a.targets != nil {
+		labeled, name, reason := a.targets.read(&r.values, data)
+		if reason != "" {
+			return bad(name, reason)
+		}
+		a.complete = labeled && (a.complete || a.extras == nil)
 	}
 	weight := float32(1)
 	if len(r.weight.names) > 0 {

@@ -38,7 +38,7 @@ func (c Config) Split(b *dataset.Batch, n int) ([]*dataset.Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, part := range share(examples, n) {
+	for i, part := range share(from.sizes(), n) {
 		a.Reset()
 		for _, e := range part {
 			a.copy(from, e)
@@ -56,6 +56,20 @@ type batch struct {
 	ids, types, labels []int32 // nil if the batch does not have them
 	weights            []float32
 	extras             *source
+	targets            *source // with targetSpans; nil if there are none
+	targetSpans        []span
+}
+
+// sizes returns the number of tokens of each example, with those of its target.
+func (b *batch) sizes() []int {
+	out := make([]int, len(b.spans))
+	for i, s := range b.spans {
+		out[i] = s.to - s.from
+		if b.targets != nil {
+			out[i] += b.targetSpans[i].to - b.targetSpans[i].from
+		}
+	}
+	return out
 }
 
 // source returns a batch to copy examples from.
@@ -75,7 +89,17 @@ func (a *assembler) source(b *dataset.Batch, examples []span) (*batch, error) {
 	}
 	var err error
 	if a.extras != nil {
-		from.extras, err = a.extras.of(b, examples)
+		if from.extras, err = a.extras.of(b, examples); err != nil {
+			return nil, err
+		}
+	}
+	if a.targets != nil {
+		l, ok := b.Lease.(*lease)
+		if !ok || l.targetSpans == nil && len(examples) > 0 {
+			return nil, errors.New("the batch has no targets; expected the features of its layout")
+		}
+		from.targetSpans = l.targetSpans
+		from.targets, err = a.targets.of(b, l.targetSpans)
 	}
 	return from, err
 }
@@ -101,10 +125,15 @@ func (a *assembler) copy(b *batch, e int) {
 	if a.extras != nil {
 		a.extras.copy(b.extras, e, s)
 	}
+	if a.targets != nil {
+		t := b.targetSpans[e]
+		a.targets.copy(b.targets, e, t)
+		a.targets.lengths = append(a.targets.lengths, int32(t.to-t.from))
+	}
 }
 
 // Divide implements dataset.Layout with Split. If longRows is more than the configured row length,
-// and rows are packed by best fit without a fixed length, the micro-batches have rows of up to
+// and rows are packed by best fit without a fixed length and without targets, the micro-batches have rows of up to
 // longRows tokens. A single micro-batch with the same rows is the batch itself. The micro-batches of
 // a batch with fixed rows have its rows, in the Shape of n.
 func (c Config) Divide(b *dataset.Batch, n, longRows int) ([]*dataset.Batch, error) {
@@ -121,7 +150,7 @@ func (c Config) Divide(b *dataset.Batch, n, longRows int) ([]*dataset.Batch, err
 // longRows returns the configuration, whose defaults are set, with rows of up to n
 // tokens, and true, if rows may be that long.
 func (c Config) longRows(n int) (Config, bool) {
-	if c.Packing != PackBestFit || c.FixedRowLength || n <= c.RowLength {
+	if c.Packing != PackBestFit || c.FixedRowLength || c.Targets != nil || n <= c.RowLength {
 		return c, false
 	}
 	c.RowLength = n
@@ -136,6 +165,9 @@ func (a *assembler) nothing() *dataset.Batch {
 	a.lengths, a.labels, a.weights = append(a.lengths, 1), append(a.labels, 0), append(a.weights, 0)
 	if a.extras != nil {
 		a.extras.empty()
+	}
+	if a.targets != nil {
+		a.targets.empty()
 	}
 	b := a.Batch()
 	b.Examples, b.Tokens, b.Pairs = 0, 0, 0
@@ -173,15 +205,14 @@ func spans(b *dataset.Batch) ([]span, error) {
 	return out, nil
 }
 
-// share divides examples among n parts: the longest first, each to the part with the
+// share divides examples of so many tokens among n parts: the longest first, each to the part with the
 // fewest tokens so far, and the first such part in a tie.
-func share(examples []span, n int) [][]int {
-	order := make([]int, len(examples))
+func share(sizes []int, n int) [][]int {
+	order := make([]int, len(sizes))
 	for i := range order {
 		order[i] = i
 	}
-	length := func(e int) int { return examples[e].to - examples[e].from }
-	slices.SortStableFunc(order, func(i, j int) int { return length(j) - length(i) })
+	slices.SortStableFunc(order, func(i, j int) int { return sizes[j] - sizes[i] })
 	parts := make([][]int, n)
 	var least heap.Heap[int] // parts by their number of tokens
 	for i := range parts {
@@ -190,7 +221,7 @@ func share(examples []span, n int) [][]int {
 	for _, e := range order {
 		tokens, part := least[0].Key>>32, least[0].Value
 		parts[part] = append(parts[part], e)
-		least.Replace((tokens+uint64(length(e)))<<32|uint64(part), part)
+		least.Replace((tokens+uint64(sizes[e]))<<32|uint64(part), part)
 	}
 	for _, p := range parts {
 		slices.Sort(p)
