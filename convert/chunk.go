@@ -43,6 +43,7 @@ type row struct {
 	answer    answer
 	record    int // end of the record in the chunk's data
 	length    int // number of ids of the record
+	target    int // number of ids of the target, of Seq2Seq
 	truncated bool
 	newLabel  bool     // bad only because its label was not guessed
 	content   uint64   // hash of the record, without labels and ids

@@ -97,6 +97,11 @@ type Config struct {
 	// MaxLength is the maximum number of ids of a record, including special tokens; 0
 	// means DefaultMaxLength, or 384 for QuestionAnswering.
 	MaxLength int
+	// SourceColumn and TargetColumn name the columns of Seq2Seq, Prefix stands before each source, and
+	// MaxTargetLength is the maximum number of ids of a target, with its end token; 0 means
+	// DefaultMaxLength.
+	SourceColumn, TargetColumn, Prefix string
+	MaxTargetLength                    int
 	// DocStride is the number of tokens that two windows of a long context share that follow each other,
 	// for QuestionAnswering; 0 means 128.
 	DocStride int
@@ -343,6 +348,9 @@ func (c *Config) task() task {
 	}
 	if t.kind == QuestionAnswering {
 		t.text, t.pair, t.label = cmp.Or(t.text, questionColumn), cmp.Or(t.pair, contextColumn), cmp.Or(t.label, answersColumn)
+	}
+	if t.kind == Seq2Seq {
+		t.text = c.SourceColumn
 	}
 	if c.LabelThreshold != nil && t.values == nil {
 		t.values = []string{"negative", "positive"}

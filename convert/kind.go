@@ -24,6 +24,7 @@ const (
 	// QuestionAnswering asks for a part of a context: its first and last token in start_positions and
 	// end_positions, 0 where there is no answer.
 	QuestionAnswering Kind = "qa"
+	Seq2Seq           Kind = "seq2seq" // a text that is made of another: its tokens in target_ids
 )
 
 // DefaultLabelSeparator separates the labels of MultiLabel in a field.
@@ -75,6 +76,10 @@ func (c *Config) formatOfKind(path string, f Format) Format {
 // validateKind checks the settings that only some kinds have.
 func (c *Config) validateKind(fail func(format string, args ...any)) {
 	kind := c.task().kind
+	c.validateSides(fail)
+	if kind == Seq2Seq {
+		return
+	}
 	tagged := c.Format == CoNLL || c.Format == Brown
 	switch {
 	case c.Format == SQuAD && kind != QuestionAnswering, kind == QuestionAnswering && c.Format != Auto && c.Format != SQuAD && c.Format != JSON && c.Format != JSONL:
@@ -212,11 +217,12 @@ var free = map[string]Kind{
 
 	string(LanguageModel):     LanguageModel,
 	string(QuestionAnswering): QuestionAnswering,
+	string(Seq2Seq):           Seq2Seq,
 }
 
 // Tasks returns the names of the tasks: TextTask, the others whose columns the configuration names,
 // and those of GLUE.
 func Tasks() []string {
-	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering)}
+	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq)}
 	return append(names, slices.Sorted(maps.Keys(tasks))...)
 }

@@ -51,6 +51,10 @@ type Manifest struct {
 	Chat *chat.Format `json:"chat,omitempty"`
 	// MaxLength is the maximum number of ids of a record; 0 if no feature has text.
 	MaxLength int `json:"max_length,omitempty"`
+	// MaxTargetLength is the maximum number of ids of a target, and Prefix what stands before each source,
+	// of Seq2Seq.
+	MaxTargetLength int    `json:"max_target_length,omitempty"`
+	Prefix          string `json:"prefix,omitempty"`
 	// WordStarts says that records tell which ids begin a word.
 	WordStarts bool `json:"word_starts,omitempty"`
 	// Documents and Blocks are those of the configuration.
@@ -72,6 +76,8 @@ type Columns struct {
 	Pair  string `json:"text_pair,omitempty"`
 	Chat  string `json:"chat,omitempty"`
 	Label string `json:"label,omitempty"`
+	// Target is that of the targets of Seq2Seq, whose sources are in Text.
+	Target string `json:"target,omitempty"`
 }
 
 // Vocab describes the vocabulary and how text is prepared for it. All but a vocab.txt say the latter themselves.
@@ -101,6 +107,9 @@ type Split struct {
 	Truncated int64  `json:"truncated"` // records that lost tokens to MaxLength
 	// Lengths describes the numbers of ids of the records.
 	Lengths Lengths `json:"lengths"`
+	// TargetTokens and TargetLengths are those of the targets of Seq2Seq.
+	TargetTokens  int64   `json:"target_tokens,omitempty"`
+	TargetLengths Lengths `json:"target_lengths,omitzero"`
 	// LabelCounts are the numbers of records with each label, in the order of the ids.
 	// Records without a label are not counted.
 	LabelCounts []int64 `json:"label_counts,omitempty"`
@@ -142,8 +151,12 @@ func (s *Split) addTokens(length int, truncated bool) {
 	if truncated {
 		s.Truncated++
 	}
-	l := &s.Lengths
-	if s.Records == 1 || length < l.Min {
+	s.Lengths.add(length, s.Records == 1)
+}
+
+// add counts a length, the first or another one.
+func (l *Lengths) add(length int, first bool) {
+	if first || length < l.Min {
 		l.Min = length
 	}
 	l.Max = max(l.Max, length)

@@ -52,6 +52,25 @@ func (r *recorder) example(number int64, ids []int32, second int, a answer) []by
 	return r.buf[r.at:]
 }
 
+// sides returns the Example of a source and its target, valid until the next call.
+func (r *recorder) sides(number int64, source, target []int32) []byte {
+	if most := 5*(len(source)+len(target)) + 256; len(r.buf) < most {
+		r.buf = make([]byte, 2*most)
+	}
+	r.at = len(r.buf)
+	end := r.at
+	r.ids(target)
+	r.feature("\n\x0a"+TargetIDs, end)
+	end = r.at
+	r.ids(source)
+	r.feature("\n\x09"+InputIDs, end)
+	end = r.at
+	r.varint(uint64(number))
+	r.feature("\n\x0a"+ExampleID, end)
+	r.length(tagFirst, len(r.buf))
+	return r.buf[r.at:]
+}
+
 // window returns the Example of a window of a question, valid until the next call. number is the
 // record's number, first and last are the tokens of the answer, if it is known.
 func (r *recorder) window(number, question int64, w qa.Window, first, last int, known bool) []byte {

@@ -30,6 +30,7 @@ const (
 	// TokenWeights are floats, one per id: 1 for what follows a text, and 0 for the text, which is not to
 	// be learned; only for LanguageModel with a pair column.
 	TokenWeights = "token_weights"
+	TargetIDs    = "target_ids"  // with the tokens around it, the end token last; only for Seq2Seq
 	WordStarts   = "word_starts" // one per id: 1 if it begins a word, else 0; only for MaskedLM
 	ExampleID    = "example_id"  // one number: the row's number in its file, from 0
 
@@ -65,6 +66,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) (*Manifest, error) {
 	}
 	if cfg.DocStride == 0 && cfg.task().kind == QuestionAnswering {
 		cfg.DocStride = qa.DefaultStride
+	}
+	if cfg.task().kind == Seq2Seq {
+		cfg.MaxTargetLength = cmp.Or(cfg.MaxTargetLength, DefaultMaxLength)
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = runtime.GOMAXPROCS(0)
@@ -147,6 +151,8 @@ func newMaker(ctx context.Context, c *conversion, guess bool) (maker, error) {
 		return newBlocks(c)
 	case kind == QuestionAnswering:
 		return newQuestions(c), nil
+	case kind == Seq2Seq:
+		return newSides(c)
 	}
 	return newTexts(ctx, c, guess)
 }
@@ -251,8 +257,8 @@ func (c *conversion) readVocab() error {
 	if c.schema == nil {
 		c.manifest.MaxLength = c.cfg.MaxLength
 	}
-	if most := c.vocab.MaxLength; most > 0 && c.cfg.MaxLength > most {
-		return fault.Usagef("convert: the maximum length is %d, and the tokenizer of %s is for at most %d tokens (model_max_length); expected at most that", c.cfg.MaxLength, c.cfg.Vocab, most)
+	if most, length := c.vocab.MaxLength, max(c.cfg.MaxLength, c.cfg.MaxTargetLength); most > 0 && length > most {
+		return fault.Usagef("convert: the maximum length is %d, and the tokenizer of %s is for at most %d tokens (model_max_length); expected at most that", length, c.cfg.Vocab, most)
 	}
 	sum := sha256.Sum256(c.vocab.Content)
 	c.manifest.Vocab = Vocab{File: c.vocab.Name, Size: c.tokenizer.Vocab().Size(), SHA256: hex.EncodeToString(sum[:])}
@@ -305,6 +311,10 @@ func (c *conversion) checkLength() error {
 		return refuse(template.Pair, c.cfg.MaxLength, 2)
 	case c.pairs():
 		return refuse(template.Pair, c.cfg.MaxLength, 1)
+	case kind == Seq2Seq:
+		if err := refuse(template.Single, c.cfg.MaxTargetLength, 1); err != nil {
+			return err
+		}
 	}
 	return refuse(template.Single, c.cfg.MaxLength, 1)
 }
@@ -317,7 +327,7 @@ func (c *conversion) checkTokenizer(t *text.Tokenizer, path string) error {
 	}
 	template := t.Template()
 	switch mask := t.Roles().Mask; {
-	case task.kind == LanguageModel && twoSegments(template.Single):
+	case (task.kind == LanguageModel || task.kind == Seq2Seq) && twoSegments(template.Single):
 		return nil
 	case !twoSegments(template.Single) || !twoSegments(template.Pair):
 		return fault.Usagef("convert: tokenizer %s gives tokens types other than 0 and, at the end, 1; expected a template such as BERT's or RoBERTa's", path)

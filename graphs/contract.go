@@ -272,6 +272,9 @@ func (f Feature) Classes() int {
 // TargetIDs is the feature with the tokens of targets.
 const TargetIDs = "target_ids"
 
+// HasTargets reports whether examples have targets, whose tokens are in TargetIDs.
+func (c *Contract) HasTargets() bool { return slices.ContainsFunc(c.Features, Feature.OfTarget) }
+
 // seq2seqTask is the task of models that make a target of each source.
 const seq2seqTask = "seq2seq"
 

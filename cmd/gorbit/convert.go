@@ -120,6 +120,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.BoolVar(&v.cased, "cased", false, "keep case and accents, for cased vocabularies; other tokenizers say themselves what is kept")
 	f.BoolVar(&c.Tokenizer.LiteralSpecials, "literal-specials", false, "treat [SEP] and other special tokens in a text as plain characters")
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]; task qa: 384 if not given")
+	f.IntVar(&c.MaxTargetLength, "max-target-length", convert.DefaultMaxLength, "task seq2seq: maximum tokens of a target, including the end token")
 	f.IntVar(&c.DocStride, "doc-stride", 128, "task qa: tokens that neighbouring windows of a long context share")
 	f.StringVar(&v.format, "format", "auto", "format of the files: tsv (no quoting), csv, jsonl, json (an array of objects), npz (NumPy's arrays) or tfrecord, conll or brown for task tokens, lines for tasks mlm and lm, squad for task qa; auto goes by the file name")
 	f.StringVar(&v.delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
@@ -128,6 +129,9 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringVar(&c.TextColumn, "text-column", "", "column of the text")
 	f.StringVar(&c.PairColumn, "pair-column", "", "column of the second text of a pair; task lm: of what follows the text, which alone is learned")
 	f.StringVar(&c.ChatColumn, "chat-column", "", "task lm: `COLUMN` of JSON with conversations, lists of messages, which the tokenizer's chat template renders; what the assistant says is learned")
+	f.StringVar(&c.SourceColumn, "source-column", "", "task seq2seq: column of the text of which another is made")
+	f.StringVar(&c.TargetColumn, "target-column", "", "task seq2seq: column of the text that is made, which alone is learned")
+	f.StringVar(&c.Prefix, "prefix", "", "task seq2seq: `TEXT` before each source, such as \"translate English to German: \"")
 	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label")
 	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: `CHARACTERS` that separate labels (default: a comma); in JSON they may be an array")
 	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")
@@ -147,8 +151,8 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
 	help.Group(f, "What to convert", "task", "schema", "tokenizer", "vocab", "train", "dev", "test", "split")
 	help.Group(f, "The files", "format", "delimiter", "encoding", "no-header", "skip-bad-rows")
-	help.Group(f, "Columns and labels", "text-column", "pair-column", "chat-column", "label-column", "labels", "label-separator", "label-threshold")
-	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "doc-stride", "all-pieces", "word-starts", "documents", "blocks")
+	help.Group(f, "Columns and labels", "text-column", "pair-column", "chat-column", "source-column", "target-column", "prefix", "label-column", "labels", "label-separator", "label-threshold")
+	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "max-target-length", "doc-stride", "all-pieces", "word-starts", "documents", "blocks")
 	help.Group(f, "Splits", "split-by-hash", "dev-fraction", "dev-ids", "shuffle", "seed")
 	help.Group(f, "Output", "out", "overwrite", "shards", "compression", "workers")
 }
@@ -176,6 +180,9 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 	}
 	if c.Task == string(convert.QuestionAnswering) && !f.Changed("max-length") {
 		c.MaxLength = 0 // the task's own
+	}
+	if !f.Changed("max-target-length") {
+		c.MaxTargetLength = 0 // the default of the task that has it
 	}
 	switch {
 	case f.Changed("doc-stride") && c.DocStride < 1:
@@ -258,6 +265,9 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 	for _, name := range sortedSplits(m) {
 		s := m.Splits[name]
 		labels := labelCounts(m.Labels, s.LabelCounts)
+		if t := s.TargetLengths; m.Kind() == convert.Seq2Seq {
+			labels = append(labels, fmt.Sprintf("targets of %d/%.1f/%d tokens", t.Min, t.Mean, t.Max))
+		}
 		if q := s.Questions; q != nil {
 			labels = append(labels, fmt.Sprintf("%d questions", q.Records), fmt.Sprintf("%d without an answer", q.Impossible))
 		}
@@ -291,6 +301,9 @@ func exportFor(out string, m *convert.Manifest) string {
 	}
 	if m.Kind() == convert.LanguageModel {
 		return fmt.Sprintf("python -m gorbit_export causal --data %s --config config.json --out EXPORT", launch.Quote(out))
+	}
+	if m.Kind() == convert.Seq2Seq {
+		return fmt.Sprintf("python -m gorbit_export seq2seq --data %s --config config.json --out EXPORT", launch.Quote(out))
 	}
 	return fmt.Sprintf("python -m gorbit_export bert --task %s --data %s --config minilm --out EXPORT", m.Kind(), launch.Quote(out))
 }

@@ -12,8 +12,11 @@ const (
 	ExampleWeights = "example_weights" // float32 [B]: 1
 )
 
-// TargetIDs is the feature with the tokens of targets, int32 [R, T]; see Targets.
-const TargetIDs = "target_ids"
+// Features of targets, see Targets.
+const (
+	TargetIDs         = "target_ids"          // int32 [R, T]: token ids, 0 in padding
+	TargetPositionIDs = "target_position_ids" // int32 [R, T]: position in the target, from 0; 0 in padding
+)
 
 // standard are the standard features, in the order in which a batch holds them.
 var standard = [standardFeatures]string{InputIDs, TypeIDs, SequenceIDs, PositionIDs, ClsPositions, LabelIDs, ExampleWeights}

@@ -54,6 +54,8 @@ var peers = []struct {
 	{"per_device_eval_batch_size per_gpu_eval_batch_size", Meant{Params: []string{"eval.batch_size"}, Note: "of all devices together"}},
 	{"eval_batch_size validation_batch_size validation_data.global_batch_size", Meant{Params: []string{"eval.batch_size"}}},
 	{"gradient_accumulation_steps", Meant{Params: []string{"strategy.accumulate"}, Note: "which divides train.batch_size"}},
+	{"max_target_length", Meant{Params: []string{"data.target_row_length"}, Note: "with data.truncate=true to shorten longer targets"}},
+	{"max_source_length", Meant{Params: []string{"data.row_length"}, Note: "with data.truncate=true to shorten longer examples"}},
 	{"max_seq_length max_length", Meant{Params: []string{"data.row_length"}, Note: "with data.truncate=true to shorten longer examples"}},
 	{"dataloader_num_workers", Meant{Params: []string{"data.readers"}}},
 	{"dataloader_drop_last drop_last", Meant{Params: []string{"data.drop_remainder"}}},

@@ -35,6 +35,7 @@ type Data struct {
 	Resize            string            `yaml:"resize"`
 	CropToAspectRatio bool              `yaml:"crop_to_aspect_ratio"`
 	RowLength         int               `yaml:"row_length"`
+	TargetRowLength   int               `yaml:"target_row_length"`
 	Truncate          bool              `yaml:"truncate"`
 	Rows              int               `yaml:"rows"`
 	RowExamples       int               `yaml:"row_examples"`

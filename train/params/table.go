@@ -186,6 +186,9 @@ var table = []Param{
 			"rounded up to a multiple of 64, but never more than the graph's positions. A run keeps it. For graphs " +
 			"without rows: the maximum length of an example on an open axis, and on a TPU the length of all; 0: no " +
 			"limit, and on a TPU the longest of the data"},
+	{Name: "data.target_row_length", check: atLeast(0, "0 (as `data.row_length`) or more"), Change: FromStart, Read: true,
+		Meaning: "for encoder-decoder models: positions in a row of targets, and the maximum tokens of a target; 0: as " +
+			"`data.row_length`"},
 	{Name: "data.truncate", Change: FromStart, Read: true,
 		Meaning: "shorten longer examples instead of refusing them"},
 	{Name: "data.rows", check: atLeast(0, "0 (as many as a batch needs) or more"), Change: Settled, Read: true,

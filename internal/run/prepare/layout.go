@@ -34,7 +34,7 @@ func LayoutFor(p params.Params, c *graphs.Contract, use use) dataset.Layout {
 	}
 	l := PackedFor(p, c)
 	if use == ToPredict {
-		l.Labels, l.Standard, l.Extras, l.Masking = packed.LabelsNone, nil, nil, nil
+		l.Labels, l.Standard, l.Extras, l.Targets, l.Masking = packed.LabelsNone, nil, nil, nil, nil
 		if c.Feature(packed.TypeIDs) == nil {
 			l.Features.TypeIDs = []string{}
 		}
@@ -46,6 +46,7 @@ func LayoutFor(p params.Params, c *graphs.Contract, use use) dataset.Layout {
 func CallFor(p params.Params, c *graphs.Contract) packed.Config {
 	l := PackedFor(p, c)
 	l.Labels, l.Rows, l.RowExamples, l.Buckets = packed.LabelsNone, 0, 0, nil
+	l.Targets = nil
 	l.Extras = slices.DeleteFunc(l.Extras, func(s dataset.Spec) bool { return s.Role == dataset.ID && s.Make == "" }) // of records
 	if l.Standard != nil {
 		l.Standard = append(l.Standard, packed.ClsPositions, packed.ExampleWeights)
@@ -71,6 +72,10 @@ func PackedFor(p params.Params, c *graphs.Contract) packed.Config {
 	// XLA compiles the graph again for every new shape.
 	l.FixedRowLength = c.XLA
 	for _, f := range c.Features {
+		if f.OfTarget() {
+			l.Targets = targetsWith(l.Targets, p, c, specOf(p, f))
+			continue
+		}
 		if standardFeature(f) {
 			l.Standard = append(l.Standard, f.Name)
 			continue
@@ -97,6 +102,19 @@ func PackedFor(p params.Params, c *graphs.Contract) packed.Config {
 		}
 	}
 	return l
+}
+
+// targetsWith returns how targets are packed with one more of their features.
+func targetsWith(t *packed.Targets, p params.Params, c *graphs.Contract, s dataset.Spec) *packed.Targets {
+	if t == nil {
+		t = &packed.Targets{RowLength: p.Data.TargetRowLength, MaxTokens: bound(c, packed.TargetPositionIDs)}
+	}
+	s.Make = strings.TrimPrefix(s.Make, "target_") // as those of sources are made
+	if s.Name == packed.TargetIDs && s.Record == nil {
+		s.Record = slices.DeleteFunc(packed.DefaultTargetIDs(), func(name string) bool { return name != s.Name && c.Feature(name) != nil })
+	}
+	t.Features = append(t.Features, s)
+	return t
 }
 
 // numStandard is the number of standard features of package packed.

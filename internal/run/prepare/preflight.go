@@ -77,7 +77,7 @@ func PreflightTraining(ctx context.Context, s *Setup, folder string, before *par
 	if s.Params.Data.Rows == 0 && s.Params.Strategy.Kind() == devices.TPU && TakesTokens(s.Export.Contract) {
 		s.Params.Data.Rows, s.Chosen = f.tpuRows(s.Params, folder, before), true
 	}
-	if s.Params.Data.Rows == 0 && before == nil && s.Export.Contract.XLA && TakesTokens(s.Export.Contract) && onGPUs(s.Params, s.Export) {
+	if s.Params.Data.Rows == 0 && before == nil && s.Export.Contract.XLA && TakesTokens(s.Export.Contract) && !s.Export.Contract.HasTargets() && onGPUs(s.Params, s.Export) {
 		// What the rows of a batch are is not known for data without a manifest: they differ.
 		s.Params.Data.Rows, _ = RowsOf(s.Params, s.Data.Manifest, s.Params.Train.BatchSize)
 		s.Chosen = s.Params.Data.Rows > 0
