@@ -118,7 +118,7 @@ def _add_seq2seq(models: Any) -> None:
         "seq2seq",
         help="an encoder-decoder model, such as T5, BART or Marian",
         description="An encoder-decoder model, such as T5, BART or Marian, that makes a text of a "
-        "text: translations, summaries. gorbit does not open such graphs yet.",
+        "text: translations, summaries.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     _add_tokenizer(parser)
