@@ -101,8 +101,8 @@ func TestTasks(t *testing.T) {
 			wantT:  []string{"-: a | b"},
 		},
 	}
-	// TestKinds, TestCausalDocuments and TestQuestionsOfSQuAD have those that are no classification.
-	covered := []string{TextTask, "stsb", string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering)}
+	// TestKinds, TestCausalDocuments, TestQuestionsOfSQuAD and TestSides have those that are no classification.
+	covered := []string{TextTask, "stsb", string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq)}
 	for _, tt := range tests {
 		covered = append(covered, tt.task)
 		t.Run(tt.task, func(t *testing.T) {
