@@ -228,6 +228,7 @@ func (c *Config) validateInputs() error {
 func (c *Config) validateColumns() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
+	c.validateSides(fail)
 	if c.Schema != "" {
 		if c.Task != "" || c.TextColumn != "" || c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil {
 			fail("a schema is given, which has the columns; leave out the task, columns and labels")

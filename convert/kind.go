@@ -76,9 +76,8 @@ func (c *Config) formatOfKind(path string, f Format) Format {
 // validateKind checks the settings that only some kinds have.
 func (c *Config) validateKind(fail func(format string, args ...any)) {
 	kind := c.task().kind
-	c.validateSides(fail)
 	if kind == Seq2Seq {
-		return
+		return // validateSides checks them
 	}
 	tagged := c.Format == CoNLL || c.Format == Brown
 	switch {
