@@ -104,19 +104,8 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 		}
 	}
 
-	if a.extras != nil {
-		labeled, name, reason := a.extras.read(&r.values, data, len(ids), mask)
-		if reason != "" {
-			return bad(name, reason)
-		}
-		a.complete = labeled
-	}
-	if a.targets != nil {
-		labeled, name, reason := a.targets.read(&r.values, data)
-		if reason != "" {
-			return bad(name, reason)
-		}
-		a.complete = labeled && (a.complete || a.extras == nil)
+	if name, reason := a.readExtras(data, len(ids), mask); reason != "" {
+		return bad(name, reason)
 	}
 	weight := float32(1)
 	if len(r.weight.names) > 0 {
@@ -134,6 +123,25 @@ func (a *assembler) Add(id dataset.RecordID, data []byte) *dataset.RecordError {
 		return bad(idsName, reason)
 	}
 	return nil
+}
+
+// readExtras reads the extras and the target of the record that was decoded. It returns the feature that
+// is not as expected and what is wrong with it.
+func (a *assembler) readExtras(data []byte, tokens int, mask []int64) (name, reason string) {
+	a.complete = true
+	if a.extras != nil {
+		if a.complete, name, reason = a.extras.read(&a.decoded.values, data, tokens, mask); reason != "" {
+			return name, reason
+		}
+	}
+	if a.targets != nil {
+		labeled, name, reason := a.targets.read(&a.decoded.values, data)
+		if reason != "" {
+			return name, reason
+		}
+		a.complete = a.complete && labeled
+	}
+	return "", ""
 }
 
 // Assumed returns what is assumed of the records so far where they may be of two kinds.
