@@ -52,7 +52,7 @@ type Manifest struct {
 	// MaxLength is the maximum number of ids of a record; 0 if no feature has text.
 	MaxLength int `json:"max_length,omitempty"`
 	// MaxTargetLength is the maximum number of ids of a target, and Prefix what stands before each source,
-	// of Seq2Seq.
+	// also before those of predictions, of Seq2Seq.
 	MaxTargetLength int    `json:"max_target_length,omitempty"`
 	Prefix          string `json:"prefix,omitempty"`
 	// WordStarts says that records tell which ids begin a word.
@@ -60,8 +60,6 @@ type Manifest struct {
 	// Documents and Blocks are those of the configuration.
 	Documents Documents `json:"documents,omitempty"`
 	Blocks    Blocks    `json:"blocks,omitempty"`
-	// Prefix is what stands before the text of each source; predictions put it there, too.
-	Prefix string `json:"prefix,omitempty"`
 	// DocStride is the number of tokens that neighbouring windows of a context share.
 	DocStride int               `json:"doc_stride,omitempty"`
 	Splits    map[string]*Split `json:"splits"`

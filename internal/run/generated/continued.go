@@ -54,9 +54,6 @@ func (c Continuations) Examples(b *dataset.Batch) ([]Example, error) {
 	return out, nil
 }
 
-// targetIDs is the feature of the tokens of targets.
-const targetIDs = "target_ids"
-
 // sources returns examples of sources and targets.
 func (c Continuations) sources(b *dataset.Batch) []Example {
 	row := func(i int, tokens, numbers string) []int32 {
@@ -72,7 +69,7 @@ func (c Continuations) sources(b *dataset.Batch) []Example {
 	out := make([]Example, b.Examples)
 	for i := range out {
 		source := row(i, packed.InputIDs, packed.SequenceIDs)
-		out[i] = Example{Prompt: source, Source: c.Tokenizer.Decode(source, false), Reference: c.Tokenizer.Decode(row(i, targetIDs, "target_"+packed.SequenceIDs), false)}
+		out[i] = Example{Prompt: source, Source: c.Tokenizer.Decode(source, false), Reference: c.Tokenizer.Decode(row(i, packed.TargetIDs, "target_"+packed.SequenceIDs), false)}
 	}
 	return out
 }

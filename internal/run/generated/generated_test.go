@@ -231,7 +231,7 @@ func TestSourcesExamples(t *testing.T) {
 	got, err := c.Examples(&dataset.Batch{Examples: 2, Rows: 3, Features: []dataset.Feature{
 		{Name: packed.InputIDs, Shape: []int{3, 4}, Int32: []int32{2, 5, 6, 3, 2, 7, 3, 0, 0, 0, 0, 0}},
 		{Name: packed.SequenceIDs, Shape: []int{3, 4}, Int32: []int32{1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0}},
-		{Name: targetIDs, Shape: []int{3, 3}, Int32: []int32{7, 3, 0, 6, 5, 3, 0, 0, 0}},
+		{Name: packed.TargetIDs, Shape: []int{3, 3}, Int32: []int32{7, 3, 0, 6, 5, 3, 0, 0, 0}},
 		{Name: "target_" + packed.SequenceIDs, Shape: []int{3, 3}, Int32: []int32{1, 1, 0, 1, 1, 1, 0, 0, 0}},
 	}})
 	var b bytes.Buffer
