@@ -28,10 +28,7 @@ const (
 func (r *recorder) example(number int64, ids []int32, second int, a answer) []byte {
 	// An id takes at most four bytes, because a vocabulary has at most 1 << 24 ids, and a negative
 	// label ten.
-	if most := 5*len(ids) + 10*len(a.labels) + 4*len(a.starts) + 256; len(r.buf) < most {
-		r.buf = make([]byte, 2*most)
-	}
-	r.at = len(r.buf)
+	r.begin(5*len(ids) + 10*len(a.labels) + 4*len(a.starts) + 256)
 
 	// The features in the order of their names, the last first.
 	switch a.form {
@@ -42,66 +39,65 @@ func (r *recorder) example(number int64, ids []int32, second int, a answer) []by
 	}
 	r.segments(len(ids), second)
 	r.answer(a)
-	end := r.at
-	r.ids(ids)
-	r.feature("\n\x09"+InputIDs, end)
-	end = r.at
-	r.varint(uint64(number))
-	r.feature("\n\x0a"+ExampleID, end)
-	r.length(tagFirst, len(r.buf))
-	return r.buf[r.at:]
+	r.each("\n\x09"+InputIDs, ids)
+	r.one("\n\x0a"+ExampleID, uint64(number))
+	return r.end()
 }
 
 // sides returns the Example of a source and its target, valid until the next call.
 func (r *recorder) sides(number int64, source, target []int32) []byte {
-	if most := 5*(len(source)+len(target)) + 256; len(r.buf) < most {
-		r.buf = make([]byte, 2*most)
-	}
-	r.at = len(r.buf)
-	end := r.at
-	r.ids(target)
-	r.feature("\n\x0a"+TargetIDs, end)
-	end = r.at
-	r.ids(source)
-	r.feature("\n\x09"+InputIDs, end)
-	end = r.at
-	r.varint(uint64(number))
-	r.feature("\n\x0a"+ExampleID, end)
-	r.length(tagFirst, len(r.buf))
-	return r.buf[r.at:]
+	r.begin(5*(len(source)+len(target)) + 256)
+	r.each("\n\x0a"+TargetIDs, target)
+	r.each("\n\x09"+InputIDs, source)
+	r.one("\n\x0a"+ExampleID, uint64(number))
+	return r.end()
 }
 
 // window returns the Example of a window of a question, valid until the next call. number is the
 // record's number, first and last are the tokens of the answer, if it is known.
 func (r *recorder) window(number, question int64, w qa.Window, first, last int, known bool) []byte {
-	if most := 20*len(w.IDs) + 512; len(r.buf) < most {
+	r.begin(20*len(w.IDs) + 512)
+	r.each("\n\x0c"+TokenStarts, w.Starts)
+	r.each("\n\x0a"+TokenEnds, w.Ends)
+	if known {
+		r.one("\n\x0f"+StartPositions, uint64(first))
+	}
+	r.segments(len(w.IDs), w.Second())
+	r.one("\n\x08"+QuestionID, uint64(question))
+	r.each("\n\x09"+InputIDs, w.IDs)
+	r.one("\n\x0a"+ExampleID, uint64(number))
+	if known {
+		r.one("\n\x0d"+EndPositions, uint64(last))
+	}
+	return r.end()
+}
+
+// begin begins an Example of at most so many bytes.
+func (r *recorder) begin(most int) {
+	if len(r.buf) < most {
 		r.buf = make([]byte, 2*most)
 	}
 	r.at = len(r.buf)
-	one := func(key string, v uint64) {
-		end := r.at
-		r.varint(v)
-		r.feature(key, end)
-	}
-	each := func(key string, values []int32) {
-		end := r.at
-		r.ids(values)
-		r.feature(key, end)
-	}
-	each("\n\x0c"+TokenStarts, w.Starts)
-	each("\n\x0a"+TokenEnds, w.Ends)
-	if known {
-		one("\n\x0f"+StartPositions, uint64(first))
-	}
-	r.segments(len(w.IDs), w.Second())
-	one("\n\x08"+QuestionID, uint64(question))
-	each("\n\x09"+InputIDs, w.IDs)
-	one("\n\x0a"+ExampleID, uint64(number))
-	if known {
-		one("\n\x0d"+EndPositions, uint64(last))
-	}
+}
+
+// end returns the Example.
+func (r *recorder) end() []byte {
 	r.length(tagFirst, len(r.buf))
 	return r.buf[r.at:]
+}
+
+// one writes a feature of a number.
+func (r *recorder) one(key string, v uint64) {
+	end := r.at
+	r.varint(v)
+	r.feature(key, end)
+}
+
+// each writes a feature of numbers.
+func (r *recorder) each(key string, values []int32) {
+	end := r.at
+	r.ids(values)
+	r.feature(key, end)
 }
 
 // segments writes the segments of n ids, of which the second has those at the end.

@@ -76,11 +76,12 @@ func (s *sides) worker(f *inputFile) func(*chunk, *row, []table.Field) {
 			most         int
 		}{{s.cfg.SourceColumn, s.cfg.Prefix, s.cfg.MaxLength}, {s.cfg.TargetColumn, "", s.cfg.MaxTargetLength}} {
 			words := fields[side].Text
-			if len(s.tokenizer.AppendIDs(ids[side][:0], words)) == 0 {
+			empty := column.prefix != "" && len(s.tokenizer.AppendIDs(ids[side][:0], words)) == 0
+			all := s.tokenizer.AppendIDs(append(ids[side][:0], s.before...), column.prefix+words)
+			if empty || len(all) == len(s.before) {
 				r.bad = &RowError{f.Path, r.line, fmt.Sprintf("column %q has no text", column.name)}
 				return
 			}
-			all := s.tokenizer.AppendIDs(append(ids[side][:0], s.before...), column.prefix+words)
 			if room := column.most - len(s.after[side]); len(all) > room {
 				all, r.truncated = all[:room], true
 			}

@@ -22,10 +22,11 @@ func (t Take) validate() error {
 
 // take keeps some of the records. They are numbered anew, and their ids stay.
 func (f *files) take(t Take) {
-	if n := f.len(); t.Records == 0 || t.Records >= n {
+	n := f.len()
+	if t.Records == 0 || t.Records >= n {
 		return
 	}
-	o := newOrder(ShuffleFull, f.len(), t.Seed, 0)
+	o := newOrder(ShuffleFull, n, t.Seed, 0)
 	f.taken = o.draw(nil, 0, 0, t.Records)
 	slices.Sort(f.taken)
 }

@@ -75,8 +75,8 @@ type Config struct {
 	NoRepeatNgramSize int `json:"no_repeat_ngram_size,omitempty"`
 	// BadWordsIDs are rows of tokens that must not be generated.
 	BadWordsIDs [][]int32 `json:"bad_words_ids,omitempty"`
-	// ForcedBOSTokenID is the first new token after a prompt of one token, such as that of a decoder, and ForcedEOSTokenID the
-	// last one of a sequence that reaches its greatest length; None is none.
+	// ForcedBOSTokenID is the first new token after a prompt of one token, such as that of a decoder, and
+	// ForcedEOSTokenID the last one of a sequence that reaches its greatest length; None is none.
 	ForcedBOSTokenID int32 `json:"forced_bos_token_id"`
 	ForcedEOSTokenID int32 `json:"forced_eos_token_id"`
 }

@@ -130,43 +130,49 @@ func TestCancel(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for {
-			b, ok := s.Next()
-			if !ok {
-				break
+		cancelSome(t, s, m, random, 3, requests, func(r generate.Request, got []generate.Result) {
+			if alone := run(t, limits, r)[r.ID]; fmt.Sprint(alone) != fmt.Sprint(got) {
+				t.Errorf("round %d: request %d gives %v; alone %v", round, r.ID, got, alone)
 			}
-			logits, err := m.Compute(context.Background(), b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if random.IntN(3) == 0 {
-				id := random.Uint64N(12)
-				s.Cancel(id)
-				delete(requests, id)
-			}
-			updates, err := s.Take(logits)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, u := range updates {
-				r, ok := requests[u.ID]
-				if !ok || u.Err != nil {
-					t.Fatalf("round %d: update %+v of a request that was canceled, or an error", round, u)
-				}
-				if u.Results == nil {
-					continue
-				}
-				if alone := run(t, limits, r)[u.ID]; fmt.Sprint(alone) != fmt.Sprint(u.Results) {
-					t.Errorf("round %d: request %d gives %v; alone %v", round, u.ID, u.Results, alone)
-				}
-				delete(requests, u.ID)
-			}
-		}
+		})
 		if len(requests) > 0 || s.Running() > 0 || s.Waiting() > 0 {
 			t.Fatalf("round %d: requests %v are not finished", round, requests)
 		}
 		if free, _ := s.Free(); free != limits.Slots {
 			t.Fatalf("round %d: %d slots are free at the end; expected %d", round, free, limits.Slots)
+		}
+	}
+}
+
+// cancelSome computes until the requests are finished. At a call of so many it takes one out, also one that is
+// finished, and it calls check with the results of the others. What stays in requests was never finished.
+func cancelSome(t *testing.T, s *generate.Scheduler, m generate.Model, random *rand.Rand, calls int, requests map[uint64]generate.Request, check func(generate.Request, []generate.Result)) {
+	t.Helper()
+	n := uint64(len(requests))
+	for b, ok := s.Next(); ok; b, ok = s.Next() {
+		logits, err := m.Compute(context.Background(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if random.IntN(calls) == 0 {
+			id := random.Uint64N(n)
+			s.Cancel(id)
+			delete(requests, id)
+		}
+		updates, err := s.Take(logits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range updates {
+			r, ok := requests[u.ID]
+			if !ok || u.Err != nil {
+				t.Fatalf("update %+v of a request that was canceled, or an error", u)
+			}
+			if u.Results == nil {
+				continue
+			}
+			check(r, u.Results)
+			delete(requests, u.ID)
 		}
 	}
 }

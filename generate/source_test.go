@@ -46,36 +46,13 @@ func TestSourceLaws(t *testing.T) {
 			}
 		}
 		m := newHashModel(withSources.VocabSize, withSources.Slots)
-		for b, ok := s.Next(); ok; b, ok = s.Next() {
-			logits, err := m.Compute(context.Background(), b)
-			if err != nil {
-				t.Fatal(err)
+		cancelSome(t, s, m, random, 4, requests, func(r generate.Request, got []generate.Result) {
+			same := r
+			same.Prompt, same.Source = slices.Concat(r.Source, r.Prompt), nil
+			if alone := run(t, limits, same)[r.ID]; fmt.Sprint(alone) != fmt.Sprint(got) {
+				t.Errorf("round %d: request %d of source %v gives %v; expected %v", round, r.ID, r.Source, got, alone)
 			}
-			if random.IntN(4) == 0 {
-				id := random.Uint64N(20)
-				s.Cancel(id)
-				delete(requests, id)
-			}
-			updates, err := s.Take(logits)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, u := range updates {
-				r, ok := requests[u.ID]
-				if !ok || u.Err != nil {
-					t.Fatalf("round %d: update %+v of a request that was canceled, or an error", round, u)
-				}
-				if u.Results == nil {
-					continue
-				}
-				same := r
-				same.Prompt, same.Source = slices.Concat(r.Source, r.Prompt), nil
-				if alone := run(t, limits, same)[u.ID]; fmt.Sprint(alone) != fmt.Sprint(u.Results) {
-					t.Errorf("round %d: request %d of source %v gives %v; expected %v", round, u.ID, r.Source, u.Results, alone)
-				}
-				delete(requests, u.ID)
-			}
-		}
+		})
 		tokens, sources := s.Free()
 		if len(requests) > 0 || tokens != withSources.Slots || sources != withSources.SourceSlots {
 			t.Fatalf("round %d: %v are not finished, %d and %d slots are free; expected none, %d and %d", round, requests, tokens, sources, withSources.Slots, withSources.SourceSlots)

@@ -15,6 +15,7 @@ const (
 // Features of targets, see Targets.
 const (
 	TargetIDs         = "target_ids"          // int32 [R, T]: token ids, 0 in padding
+	TargetSequenceIDs = "target_sequence_ids" // int32 [R, T]: number of the example in its row, as in SequenceIDs
 	TargetPositionIDs = "target_position_ids" // int32 [R, T]: position in the target, from 0; 0 in padding
 )
 

@@ -133,8 +133,8 @@ func (a *assembler) copy(b *batch, e int) {
 }
 
 // Divide implements dataset.Layout with Split. If longRows is more than the configured row length,
-// and rows are packed by best fit without a fixed length and without targets, the micro-batches have rows of up to
-// longRows tokens. A single micro-batch with the same rows is the batch itself. The micro-batches of
+// and rows are packed by best fit without a fixed length and without targets, the micro-batches have
+// rows of up to longRows tokens. A single micro-batch with the same rows is the batch itself. The micro-batches of
 // a batch with fixed rows have its rows, in the Shape of n.
 func (c Config) Divide(b *dataset.Batch, n, longRows int) ([]*dataset.Batch, error) {
 	c, longer := c.withDefaults().longRows(longRows)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/internal/columns"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
@@ -122,8 +123,8 @@ func (t *targets) read(values *tfrecord.Values, data []byte) (labeled bool, name
 	}
 	padded := 0
 	if v != nil {
-		if padded = len(v.Int64s); padded > mostTarget {
-			return false, name, fmt.Sprintf("has %d values; expected at most %d", padded, mostTarget)
+		if padded = len(v.Int64s); padded > columns.MostOpen {
+			return false, name, fmt.Sprintf("has %d values; expected at most %d", padded, columns.MostOpen)
 		}
 		t.tokens = padded
 		for t.tokens > 0 && v.Int64s[t.tokens-1] == IgnoredLabel {
@@ -162,9 +163,6 @@ func (t *targets) read(values *tfrecord.Values, data []byte) (labeled bool, name
 	t.tokens = t.limit
 	return labeled, "", ""
 }
-
-// mostTarget is the maximum number of values of a target in a record, as that of a column.
-const mostTarget = 1 << 26
 
 // end finishes the target that was read.
 func (t *targets) end() { t.lengths = append(t.lengths, int32(t.tokens)) }

@@ -14,6 +14,8 @@ FORCED = ("forced_bos_token_id", "forced_eos_token_id")
 """The tokens of a config.json that a generated text must begin and end with, if it has them."""
 BAD_WORDS = "bad_words_ids"
 """The rows of tokens of a config.json that a generated text must not have."""
+SPECIAL = (*TOKENS, *FORCED, BAD_WORDS)
+"""All of these."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -453,9 +455,7 @@ def _parse(values: dict[str, Any]) -> Seq2SeqConfig:
     own = {
         "model_type",
         *family.fields.values(),
-        *TOKENS,
-        *FORCED,
-        BAD_WORDS,
+        *SPECIAL,
         *_ALL_ONLY,
         *family.only,
     }
@@ -465,7 +465,7 @@ def _parse(values: dict[str, Any]) -> Seq2SeqConfig:
             f"field {unknown[0]} is not known, and may change what the model computes; "
             "leave it out if it does not"
         )
-    found = {k: v for k, v in family.defaults.items() if k not in (*TOKENS, *FORCED)}
+    found = {k: v for k, v in family.defaults.items() if k not in SPECIAL}
     found |= {name: values[field] for name, field in family.fields.items() if field in values}
     found |= _activation(values) if family.relative else {}
     if family.relative and found.get("decoder_layers") is None:
@@ -486,8 +486,7 @@ def _parse(values: dict[str, Any]) -> Seq2SeqConfig:
     ]
     if missing:
         raise ValueError(f"missing {', '.join(dict.fromkeys(missing))}")
-    named = (*TOKENS, *FORCED, BAD_WORDS)
-    tokens = {name: values.get(name, family.defaults.get(name)) for name in named}
+    tokens = {name: values.get(name, family.defaults.get(name)) for name in SPECIAL}
     tokens = {name: value for name, value in tokens.items() if value is not None}
     return Seq2SeqConfig(model_type=kind, **found, tokens=tokens)
 

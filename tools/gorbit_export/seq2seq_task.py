@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from gorbit_export import causal, encoded, ops, seq2seq, task
-from gorbit_export.seq2seq_config import BAD_WORDS, FORCED, TOKENS
+from gorbit_export.seq2seq_config import SPECIAL
 
 Tensor = tf.Tensor
 
@@ -187,9 +187,7 @@ class Seq2Seq(task.Task):
         own, sources = (
             tuple(task.Cache(prefix + name, width) for name in names) for prefix in ("", "source/")
         )
-        tokens = {
-            name: c.tokens[name] for name in (*TOKENS, *FORCED, BAD_WORDS) if name in c.tokens
-        }
+        tokens = {name: c.tokens[name] for name in SPECIAL if name in c.tokens}
         if (end := tokens.pop("eos_token_id", None)) is not None:
             tokens["eos_token_ids"] = end if isinstance(end, list) else [end]
         return task.Generation(

@@ -105,8 +105,8 @@ func newColumn[T number](spec dataset.Spec) *column[T] {
 	return c
 }
 
-// mostOpen is the maximum number of values of an example with an open axis.
-const mostOpen = 1 << 26
+// MostOpen is the maximum number of values of an example with an open axis.
+const MostOpen = 1 << 26
 
 func (c *column[T]) Add(v *tfrecord.Value, list *tfrecord.List) (length int, reason string) {
 	from := len(c.values)
@@ -144,8 +144,8 @@ func (c *column[T]) Add(v *tfrecord.Value, list *tfrecord.List) (length int, rea
 		return 1, ""
 	case n%(c.outer*c.inner) != 0:
 		return 0, fmt.Sprintf("has %d values; expected a multiple of %d%s", n, c.outer*c.inner, ofShape(c.spec.Shape))
-	case n > mostOpen:
-		return 0, fmt.Sprintf("has %d values; expected at most %d", n, mostOpen)
+	case n > MostOpen:
+		return 0, fmt.Sprintf("has %d values; expected at most %d", n, MostOpen)
 	}
 	return n / (c.outer * c.inner), ""
 }
@@ -294,7 +294,7 @@ func (c *column[T]) addString(b []byte, shape []int) string {
 		return fmt.Sprintf("has %d bytes; expected %d, which are %d values of %s%s; it has as many values of uint8, as which the model may declare the feature", len(b), whole, size, c.spec.DType, ofShape(shape))
 	case !open && len(b) != whole:
 		return fmt.Sprintf("has %d bytes; expected %d, which are %d values of %s%s%s", len(b), whole, size, c.spec.DType, ofShape(shape), c.orImage())
-	case open && (len(b)%whole != 0 || len(b)/c.spec.DType.Size() > mostOpen):
+	case open && (len(b)%whole != 0 || len(b)/c.spec.DType.Size() > MostOpen):
 		return fmt.Sprintf("has %d bytes; expected a multiple of %d, for values of %s%s%s", len(b), whole, c.spec.DType, ofShape(shape), c.orImage())
 	}
 	to := c.grow(len(b) / c.spec.DType.Size())

@@ -40,8 +40,8 @@ func (c *column[T]) openImage(format string, data []byte, shape []int) (e encode
 	}
 	height, width := shape[0], shape[1]
 	switch {
-	case i.Width < 1 || i.Height < 1 || i.Width > mostOpen/i.Height/e.channels:
-		return e, fmt.Sprintf("is a %s image of height %d and width %d; expected at most %d values", format, i.Height, i.Width, mostOpen)
+	case i.Width < 1 || i.Height < 1 || i.Width > MostOpen/i.Height/e.channels:
+		return e, fmt.Sprintf("is a %s image of height %d and width %d; expected at most %d values", format, i.Height, i.Width, MostOpen)
 	case (height < 0 || height == i.Height) && (width < 0 || width == i.Width):
 	case c.scaler.Resize != "" && height > 0 && width > 0:
 		e.height, e.width = height, width

@@ -427,9 +427,11 @@ func reason(f generate.Finish) *string {
 func (c *completing) usage(new int) map[string]int {
 	prompts := 0
 	for _, r := range c.requests {
-		if prompts += len(r.Prompt); r.Source != nil {
-			prompts += len(r.Source) - len(r.Prompt)
+		ids := r.Prompt
+		if r.Source != nil {
+			ids = r.Source
 		}
+		prompts += len(ids)
 	}
 	return map[string]int{"prompt_tokens": prompts, "completion_tokens": new, "total_tokens": prompts + new}
 }

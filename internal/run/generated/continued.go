@@ -69,7 +69,7 @@ func (c Continuations) sources(b *dataset.Batch) []Example {
 	out := make([]Example, b.Examples)
 	for i := range out {
 		source := row(i, packed.InputIDs, packed.SequenceIDs)
-		out[i] = Example{Prompt: source, Source: c.Tokenizer.Decode(source, false), Reference: c.Tokenizer.Decode(row(i, packed.TargetIDs, "target_"+packed.SequenceIDs), false)}
+		out[i] = Example{Prompt: source, Source: c.Tokenizer.Decode(source, false), Reference: c.Tokenizer.Decode(row(i, packed.TargetIDs, packed.TargetSequenceIDs), false)}
 	}
 	return out
 }
