@@ -34,7 +34,7 @@ COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --ma
 # Hide TensorFlow's notes in tests.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help setup fetch build install uninstall dist demo test lint gotest race pytest test-elsewhere fuzz bench \
+.PHONY: help setup fetch build install uninstall dist wheel demo test lint gotest race pytest test-elsewhere fuzz bench \
   check-gpu check-tf check-gpu-passes check-gpu-compile check-tpu-passes check-tpu-compile clean distclean
 
 help: ## List the targets
@@ -45,7 +45,7 @@ setup: ## Set up Python, TensorFlow and its library (TF=cpu|gpu|tpu RELEASE=2.18
 	@tools/setup.sh $(TF)
 
 fetch: setup ## Fetch the demo's weights and reviews, which tests also use
-	@tools/fetch_demo.sh
+	@PYTHONPATH=tools $(PY) -m gorbit demo --fetch
 
 build: setup ## Build bin/gorbit and bin/gorbit-predict
 	@mkdir -p bin
@@ -61,8 +61,11 @@ dist: build ## Pack the programs and the library in an archive, below dist
 	@mkdir -p dist
 	@$(PY) tools/dist.py archive dist
 
+wheel: build ## Pack the programs, the exporter and the package gorbit for pip, below dist
+	@$(PY) tools/wheel.py dist
+
 demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
-	@tools/demo.sh
+	@PYTHONPATH=tools $(PY) -m gorbit demo
 
 test: lint pytest gotest race ## Check the sources, run all tests, and list what was skipped and why
 	@echo "skipped by go test, and why:"; grep -B1 --no-group-separator -e '--- SKIP' .cache/gotest.log || echo "nothing"

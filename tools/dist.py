@@ -30,6 +30,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = ("gorbit", "gorbit-predict")
@@ -47,18 +48,23 @@ class Failure(Exception):
     """What is wrong, in a sentence for the user."""
 
 
-def relocated(program: bytes, name: str) -> bytes:
-    """Returns a program that looks for libraries next to itself only.
+def relocated(program: bytes, name: str, place: bytes = BESIDE) -> bytes:
+    """Returns a program that looks for libraries in a place next to itself only.
 
     The list of places is a string of the program's dynamic section, which ends with a zero byte; a
     zero byte in the place of its first colon leaves the first place.
+
+    Args:
+        program: the content of the program.
+        name: what to call it.
+        place: the place, which is not longer than BESIDE.
     """
     if program.count(BESIDE + b":") != 1:
         raise Failure(
             f"{name} does not look for TensorFlow beside itself: it was linked without .tf/env; "
             "run make build"
         )
-    return program.replace(BESIDE + b":", BESIDE + b"\0")
+    return program.replace(BESIDE + b":", place.ljust(len(BESIDE) + 1, b"\0"))
 
 
 def tensorflow() -> pathlib.Path:
@@ -154,9 +160,9 @@ def stage(tree: pathlib.Path, built: pathlib.Path, link: bool = False) -> None:
         put(notices, doc / "tensorflow" / notices.name)
 
 
-def version() -> str:
+def version(built: pathlib.Path = ROOT / "bin") -> str:
     """The version of the built gorbit, such as 0.1.0-dev+d58c3a9."""
-    out = subprocess.run([ROOT / "bin" / "gorbit", "version"], check=True, capture_output=True)
+    out = subprocess.run([built / "gorbit", "version"], check=True, capture_output=True)
     return out.stdout.decode().split()[1]
 
 
@@ -226,16 +232,31 @@ def main() -> int:
     command = commands.add_parser("archive")
     command.add_argument("folder", type=pathlib.Path)
     args = parser.parse_args()
+    return reported(lambda: _run(args), prefix=args.command != "archive")
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Runs the command of the arguments."""
+    if args.command == "install":
+        stage(args.prefix.absolute(), args.programs.absolute(), args.link)
+        print(f"installed gorbit below {args.prefix}; try {args.prefix}/bin/gorbit doctor")
+    elif args.command == "uninstall":
+        uninstall(args.prefix)
+        print(f"removed gorbit from {args.prefix}")
+    else:
+        out = archive(args.folder)
+        print(f"{out} ({out.stat().st_size / 1e6:.0f} MB)")
+
+
+def reported(work: Callable[[], None], prefix: bool = False) -> int:
+    """Does work and returns the exit code. What is wrong is said in one sentence.
+
+    Args:
+        work: what to do.
+        prefix: whether the folder to write to was given as PREFIX.
+    """
     try:
-        if args.command == "install":
-            stage(args.prefix.absolute(), args.programs.absolute(), args.link)
-            print(f"installed gorbit below {args.prefix}; try {args.prefix}/bin/gorbit doctor")
-        elif args.command == "uninstall":
-            uninstall(args.prefix)
-            print(f"removed gorbit from {args.prefix}")
-        else:
-            out = archive(args.folder)
-            print(f"{out} ({out.stat().st_size / 1e6:.0f} MB)")
+        work()
     except Failure as e:
         print(f"dist: {e}", file=sys.stderr)
         return 1
@@ -249,7 +270,7 @@ def main() -> int:
         do = "expected a folder to write to"
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
             do = "make room, or choose another folder"
-        how = "" if args.command == "archive" else ", as PREFIX=FOLDER"
+        how = ", as PREFIX=FOLDER" if prefix else ""
         print(f"dist: {what}; {do}{how}", file=sys.stderr)
         return 1
     return 0

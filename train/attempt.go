@@ -151,7 +151,7 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 	}
 	a.phases.model, a.phases.done = a.model, trainer.Done
 	state := &runfolder.GrowingTrainerState{Folder: a.folder}
-	a.saves = &measuredSaves{Checkpoints: a.checkpoints, of: a.phases, state: state,
+	a.saves = &measuredSaves{Checkpoints: a.checkpoints, of: a.phases, state: state, saved: env.Saved,
 		tellState: func(s runner.RunState) { a.warnTrainerState(state.Write(a.course(), s)) }}
 	config := runner.Config{
 		Trainer:         trainer,

@@ -36,6 +36,9 @@ type Env struct {
 	// Placed, if not nil, is called when the model has been placed on its devices, also on those that
 	// take the place of lost ones.
 	Placed func(strategy.Runtime)
+	// Saved, if not nil, is called when a checkpoint of a training is on disk, which may be during later
+	// steps.
+	Saved func(step int64, path string)
 	// AllowOps names operations that are allowed although they reach beyond the graph, see
 	// graphs.Export.RefuseUnsafe.
 	AllowOps []string

@@ -124,6 +124,8 @@ type measuredSaves struct {
 	// state is trainer_state.json, and tellState is called with the state of the run's newest checkpoint.
 	state     *runfolder.GrowingTrainerState
 	tellState func(runner.RunState)
+	// saved, if not nil, is called after each save.
+	saved func(step int64, path string)
 	// restored is the run's state in the checkpoint that was restored last.
 	restored []byte
 }
@@ -141,6 +143,9 @@ func (s *measuredSaves) Save(ctx context.Context, step int64, state []byte) (<-c
 		if saved.Err == nil {
 			s.of.add(s.of.end(runfolder.Saving, step, begun, before))
 			s.tell(state)
+			if s.saved != nil {
+				s.saved(step, saved.Path)
+			}
 		}
 		done <- saved
 	}()

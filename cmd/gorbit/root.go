@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/app/progress"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
+	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
 )
 
@@ -43,7 +44,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 	root.SetFlagErrorFunc(flagError)
 	f := root.PersistentFlags()
 	f.StringVar(&g.logLevel, "log-level", "info", "lowest `LEVEL` to log: debug, info, warn or error")
-	f.StringVar(&g.progress, "progress", "auto", "progress bar; auto shows it on a terminal `auto|off`")
+	f.StringVar(&g.progress, "progress", "auto", "progress bar; auto shows it on a terminal; events writes lines of JSON to standard error instead, for programs `auto|off|events`")
 	f.StringSliceVar(&g.allowOps, "allow-op", nil, "allow graphs to use this `OPERATION`, although it reaches files, processes or Python (an export is a program)")
 	help.Group(f, "Flags of every command", "log-level", "progress", "allow-op")
 	root.SetHelpCommand(newHelp())
@@ -96,14 +97,19 @@ func (g *globals) env(out io.Writer) (train.Env, error) {
 	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
 		return train.Env{}, usagef("--log-level is %q; expected debug, info, warn or error", g.logLevel)
 	}
-	if g.progress != "auto" && g.progress != "off" {
-		return train.Env{}, usagef("--progress is %q; expected auto or off", g.progress)
-	}
 	env := train.Env{Out: out, AllowOps: g.allowOps, Version: version.String()}
 	errOut := stderr
-	if g.progress == "auto" {
+	switch g.progress {
+	case "auto":
 		bar := progress.New(os.Stderr)
 		env.Observer, env.Out, errOut = bar, bar.Writer(out), bar.Writer(stderr)
+	case "events":
+		e := progress.NewEvents(os.Stderr)
+		env.Observer, env.Saved = e, e.Saved
+		env.TrainActions, env.EvalActions = []runner.Action{e.Metrics("train")}, []runner.Action{e.Metrics("eval")}
+	case "off":
+	default:
+		return train.Env{}, usagef("--progress is %q; expected auto, off or events", g.progress)
 	}
 	env.Log = slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{
 		Level: level,

@@ -4,7 +4,8 @@
  * (entries.h). Programs are linked with the archive in the place of the library. A command that needs
  * no TensorFlow starts in a tenth of the time, and the linker need not read the library's 200,000 names.
  *
- * The library is looked for where the program's run path says, as if the program were linked with it. */
+ * The library is looked for in the folder that GORBIT_TENSORFLOW names, which the Python package gorbit
+ * sets, or else where the program's run path says, as if the program were linked with it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,11 +24,20 @@ static void fail(const char *what) {
 }
 
 static void load(void) {
+	const char *file = "libtensorflow_cc.so.2", *folder = getenv("GORBIT_TENSORFLOW");
+	char *path = NULL;
+	if (folder != NULL && *folder != 0) {
+		if (asprintf(&path, "%s/%s", folder, file) < 0) {
+			fail("no memory");
+		}
+		file = path;
+	}
 	/* Global, as a library that the program is linked with: libraries that TensorFlow loads later need
 	 * its names. */
-	if (dlopen("libtensorflow_cc.so.2", RTLD_LAZY | RTLD_GLOBAL) == NULL) {
+	if (dlopen(file, RTLD_LAZY | RTLD_GLOBAL) == NULL) {
 		fail(dlerror());
 	}
+	free(path);
 }
 
 /* Loads the library, once, and returns function i. The entries call it, each until its slot has the

@@ -25,6 +25,15 @@ type Command struct {
 	json *json.Encoder
 }
 
+// MetricsEvent returns the event of the metrics of a step and phase, to be written as a line of JSON.
+func MetricsEvent(phase string, step int64, values map[string]float64) map[string]any {
+	metrics := make(map[string]any, len(values))
+	for name, v := range values {
+		metrics[name] = Number(v)
+	}
+	return map[string]any{"event": "metrics", "phase": phase, "step": step, "metrics": metrics}
+}
+
 // Begin implements Sink.
 func (c *Command) Begin(ctx context.Context, run *runfolder.Run) (map[string]int64, error) {
 	if c.cmd != nil { // it has failed, and is started again
@@ -46,11 +55,11 @@ func (c *Command) Begin(ctx context.Context, run *runfolder.Run) (map[string]int
 // Points implements Sink.
 func (c *Command) Points(_ context.Context, points []Point) error {
 	for i := 0; i < len(points); {
-		first, values := points[i], make(map[string]any)
+		first, values := points[i], make(map[string]float64)
 		for ; i < len(points) && points[i].Phase == first.Phase && points[i].Step == first.Step; i++ {
-			values[points[i].Metric] = number(points[i].Value)
+			values[points[i].Metric] = points[i].Value
 		}
-		if err := c.write(map[string]any{"event": "metrics", "phase": first.Phase, "step": first.Step, "metrics": values}); err != nil {
+		if err := c.write(MetricsEvent(first.Phase, first.Step, values)); err != nil {
 			return err
 		}
 	}
@@ -61,7 +70,7 @@ func (c *Command) Points(_ context.Context, points []Point) error {
 func (c *Command) End(_ context.Context, run *runfolder.Run) error {
 	end := map[string]any{"event": "end", "state": run.State, "step": run.Step}
 	if run.Best.Known {
-		end["best"] = map[string]any{"metric": run.Best.Metric, "value": number(run.Best.Value), "step": run.Best.Step}
+		end["best"] = map[string]any{"metric": run.Best.Metric, "value": Number(run.Best.Value), "step": run.Best.Step}
 	}
 	err := c.write(end)
 	if e := c.in.Close(); err == nil && !errors.Is(e, os.ErrClosed) {

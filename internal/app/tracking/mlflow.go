@@ -241,7 +241,7 @@ func (m *MLflow) Points(ctx context.Context, points []Point) error {
 	now := time.Now().UnixMilli()
 	var metrics []metric
 	for _, p := range points {
-		metrics = append(metrics, metric{p.Phase + "/" + p.Metric, number(p.Value), now, p.Step})
+		metrics = append(metrics, metric{p.Phase + "/" + p.Metric, Number(p.Value), now, p.Step})
 	}
 	if err := m.call(ctx, http.MethodPost, "runs/log-batch", map[string]any{"run_id": m.id, "metrics": metrics}, nil); err != nil {
 		return err
@@ -252,9 +252,9 @@ func (m *MLflow) Points(ctx context.Context, points []Point) error {
 	return m.writeState()
 }
 
-// number returns a value for JSON, which has no NaN and no infinities: Python's names of them, which
+// Number returns a value for JSON, which has no NaN and no infinities: Python's names of them, which
 // MLflow reads as well.
-func number(v float64) any {
+func Number(v float64) any {
 	switch {
 	case math.IsNaN(v):
 		return "NaN"
