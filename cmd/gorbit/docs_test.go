@@ -438,6 +438,9 @@ func (c *documentChecks) check(where string, call shellCall) error {
 		}
 	}
 	switch program, args := call.words[0], call.words[1:]; {
+	case path.Base(program) == "gorbit" && len(args) > 0 && args[0] == "demo": // of the Python package
+		c.python["tools"] = append(c.python["tools"], pythonCall{where, "-m gorbit", args, call.open})
+		return nil
 	case path.Base(program) == "gorbit":
 		return checkGorbit(args, call.open)
 	case path.Base(program) == "gorbit-predict":

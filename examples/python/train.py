@@ -7,7 +7,7 @@ import gorbit
 graph, data, folder = sys.argv[1:]
 
 
-def watch(event):
+def watch(event: dict) -> object:
     """Prints evaluations, and stops the training where the accuracy is high enough."""
     if event["event"] == "metrics" and event["phase"] == "eval":
         print(f"step {event['step']}: accuracy {event['metrics']['accuracy']:.3f}")
@@ -16,7 +16,7 @@ def watch(event):
     return None
 
 
-def share_of_good(predictions, labels):
+def share_of_good(predictions: list, labels: list) -> dict:
     """Returns a metric of its own, of all examples of an evaluation."""
     return {"share_of_good": predictions.count("good") / len(labels)}
 

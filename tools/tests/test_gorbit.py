@@ -282,7 +282,8 @@ def test_tensorflow_of_conda(site, tmp_path):
             [],
             (3, 14),
             r"^TensorFlow is not installed, and the releases that gorbit runs with "
-            r"\(2\.18 to 2\.21\) are not for Python 3\.14; expected an environment of Python 3\.9 to 3\.13$",
+            r"\(2\.18 to 2\.21\) are not for Python 3\.14; expected an environment of Python 3\.9 "
+            r"to 3\.13$",
         ),
         (
             [PACKAGE, f"{SITE}/tensorflow_cpu-2.17.1.dist-info/METADATA"],
