@@ -267,6 +267,9 @@ var (
 func (d document) commands() []located {
 	var found []located
 	for _, block := range d.blocks() {
+		if block.language == "python" { // gorbit.train is no command
+			continue
+		}
 		pending, at := "", ""
 		for i, line := range strings.Split(block.text, "\n") {
 			line = strings.TrimSpace(line)
