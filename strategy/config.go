@@ -68,6 +68,10 @@ type Config struct {
 	// the new value, and the first makes it the value. Evaluations and predictions take the
 	// averages. Their names are those of the variables after graphs.AveragePrefix.
 	Average float64
+	// AverageFrom is the update from which on the averages are means with equal weights (stochastic
+	// weight averaging), of its variables and of those of every AverageEvery-th update after it; until
+	// then they are the variables. 0 means none; one of it and Average may be set. AverageEvery 0 means 1.
+	AverageFrom, AverageEvery int64
 	// LocalInput makes every worker of NewMultiWorker read its own part of the training
 	// batches. Steps then need the result of MultiWorker.Draw. If nil, batches are fed.
 	LocalInput *LocalInput
@@ -124,6 +128,11 @@ func (c Config) factors() compose.Factors {
 		out[name] = compose.Factor(f)
 	}
 	return out
+}
+
+// averages returns the settings of averages for compose.
+func (c Config) averages() compose.Averages {
+	return compose.Averages{Decay: c.Average, From: c.AverageFrom, Every: c.AverageEvery}
 }
 
 // Validate returns an error that names the first invalid field.

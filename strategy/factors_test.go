@@ -233,6 +233,65 @@ func (g factorsGolden) check(t *testing.T, m Strategy, parts int) {
 	g.compare(t, m, graphs.AveragePrefix, g.Averages)
 }
 
+// TestEqualWeights trains with averages that are means from an update on, and compares them with the
+// means of the variables that the updates made.
+func TestEqualWeights(t *testing.T) {
+	if testing.Short() {
+		t.Skip("computes for long")
+	}
+	export, golden := openFactors(t)
+	plain := way{"plain", 0, 1, 1, Config{Factors: someFactors}}.open(t, export)
+	golden.begin(t, plain)
+	all := golden.inputs(1)
+	const from, every = 2, 2
+	want, taken := make(map[string][]float64), 0.0
+	for i := range all {
+		if _, err := plain.Steps(t.Context(), all[i:i+1]); err != nil {
+			t.Fatal(err)
+		}
+		if update := i + 1; update >= from && (update-from)%every == 0 {
+			taken++
+			for name := range golden.Averages {
+				value, err := plain.Read(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				now, err := floats(value[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				for k, x := range now {
+					if taken == 1 {
+						want[name] = append(want[name], x)
+					} else {
+						want[name][k] += (x - want[name][k]) / taken
+					}
+				}
+			}
+		}
+	}
+	if taken < 2 {
+		t.Fatalf("the golden has %d steps; expected more to average", len(all))
+	}
+	for _, w := range []way{
+		{"one device", 0, 1, 1, Config{}},
+		{"5 steps per call", 0, 1, 1, Config{StepsPerCall: 5}},
+		{"XLA, 5 steps per call", 0, 1, 1, Config{StepsPerCall: 5}},
+		{"sharded 2, accumulate 2", 0, 2, 2, Config{ShardOptimizer: true}},
+		{"mirrored 2, as on GPUs, 5 steps per call", 0, 2, 1, Config{together: 200, StepsPerCall: 5}},
+	} {
+		t.Run(w.name, func(t *testing.T) {
+			w.config.Factors, w.config.AverageFrom, w.config.AverageEvery = someFactors, from, every
+			m := w.open(t, export)
+			golden.begin(t, m)
+			if _, err := m.Steps(t.Context(), golden.inputs(m.runtime.MicroBatches*w.accumulate)); err != nil {
+				t.Fatal(err)
+			}
+			golden.compare(t, m, graphs.AveragePrefix, want)
+		})
+	}
+}
+
 // evaluated is the number of parts that a strategy evaluates at once.
 func (g factorsGolden) evaluated(m Strategy) int {
 	if _, ok := m.(*TPU); ok {
@@ -255,7 +314,7 @@ func (g factorsGolden) compare(t *testing.T, m Strategy, prefix string, want map
 		}
 		for i := range want {
 			if !near(got[i], want[i], 1e-5) {
-				t.Errorf("%s%s[%d] is %v; Keras has %v", prefix, name, i, got[i], want[i])
+				t.Errorf("%s%s[%d] is %v; expected %v", prefix, name, i, got[i], want[i])
 				break
 			}
 		}

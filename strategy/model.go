@@ -78,7 +78,7 @@ func composeFor(export *graphs.Export, t target, config Config) (*compose.Plan, 
 		Hint:     cmp.Or(t.hint, "auto"),
 		Steps:    config.StepsPerCall,
 		Factors:  config.factors(),
-		Average:  config.Average,
+		Average:  config.averages(),
 
 		Together: config.together,
 	})

@@ -86,5 +86,5 @@ func composeTPU(export *graphs.Export, topology *tpu.Topology, job string, confi
 		}
 	}
 	return compose.ComposeTPU(export, compose.TPULayout{Topology: topology, Job: job, Replicas: cmp.Or(config.Replicas, topology.Cores()),
-		Train: config.Functions == FunctionsTrain, Axes: config.Axes, MoreAxes: config.MoreAxes, Factors: config.factors(), Average: config.Average, Steps: cmp.Or(config.StepsPerCall, DefaultTPUSteps)})
+		Train: config.Functions == FunctionsTrain, Axes: config.Axes, MoreAxes: config.MoreAxes, Factors: config.factors(), Average: config.averages(), Steps: cmp.Or(config.StepsPerCall, DefaultTPUSteps)})
 }

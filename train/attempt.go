@@ -291,6 +291,9 @@ func (a *attempt) announce() {
 	if p.Optimizer.EMA > 0 {
 		log.Info("evaluations and exports use moving averages of the variables", "ema", p.Optimizer.EMA)
 	}
+	if p.Optimizer.SWA > 0 {
+		log.Info("evaluations and exports use the mean of the variables of steps with equal weights", "from_step", p.Optimizer.SWA, "every", p.Optimizer.SWAEvery)
+	}
 	a.announceRows()
 	a.announceClasses()
 	a.warnDivided(runtime.MicroBatches * accumulate)

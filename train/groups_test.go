@@ -144,6 +144,7 @@ func TestGroupsInYAML(t *testing.T) {
 		"optimizer.groups=[3]":                                     "optimizer.groups[0] is 3; expected a section with names",
 		"optimizer.groups=[{math: a}]":                             "there is no param optimizer.groups[0].math",
 		"optimizer.groups=[{match: a}, {match: b, frozen: 3}]":     "optimizer.groups[1].frozen is 3; expected true or false",
+		"optimizer.swa=-1":                                         "optimizer.swa is -1; expected 0 (off) or the number of a step",
 		"optimizer.ema=1":                                          "optimizer.ema is 1; expected 0 (off) or more and less than 1",
 		"optimizer.groups=[{frozen: true}]":                        "optimizer.groups[0].match is empty",
 		"optimizer.groups=[{match: a, learning_rate_scale: 0}]":    "optimizer.groups[0].learning_rate_scale is 0; expected more than 0",

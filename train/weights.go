@@ -66,7 +66,7 @@ func (w Weights) Stage(ctx context.Context, folder string, settings []string, en
 	if err != nil {
 		return err
 	}
-	if err := held.save(ctx, s, folder); err != nil {
+	if err := held.save(ctx, s, folder, 0, nil); err != nil {
 		return err
 	}
 	content, err := p.YAML()
@@ -117,8 +117,9 @@ func (h *heldVariables) Assign(_ context.Context, values map[string]*tf.Tensor) 
 	return nil
 }
 
-// save writes the values as the checkpoint of step 0 of a run.
-func (h *heldVariables) save(ctx context.Context, s *prepare.Setup, folder string) error {
+// save writes the values as the only checkpoint of a run. of are the checkpoints that it is the mean of;
+// nil for none.
+func (h *heldVariables) save(ctx context.Context, s *prepare.Setup, folder string, step int64, of loop.AveragedFrom) error {
 	manager, err := s.OpenManager(folder, false)
 	if err != nil {
 		return err
@@ -128,7 +129,11 @@ func (h *heldVariables) save(ctx context.Context, s *prepare.Setup, folder strin
 	if names := prepare.NamesOf(s.Data.Manifest, s.Params.Data.Features, c); names != "" {
 		persist[loop.NamesState] = names
 	}
+	if of != nil {
+		persist[loop.AveragedState] = of
+	}
 	state := runner.NewRunState()
+	state.Step = step
 	for name, p := range persist {
 		if state.Persistent[name], err = p.State(); err != nil {
 			return errors.Join(err, manager.Close())
@@ -142,7 +147,7 @@ func (h *heldVariables) save(ctx context.Context, s *prepare.Setup, folder strin
 	for name, value := range h.values {
 		tensors = append(tensors, checkpoint.NamedTensor{Name: name, Value: value})
 	}
-	err = manager.Save(ctx, 0, tensors, raw)
+	err = manager.Save(ctx, step, tensors, raw)
 	if err == nil {
 		err = manager.Wait(ctx)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/runner"
 )
 
@@ -136,7 +137,7 @@ func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored
 	}
 	if r.Averaged > 0 && c.averages != r.Prefix {
 		c.averages = r.Prefix
-		c.Log.Info("using the moving averages of the variables (optimizer.ema)", "variables", r.Averaged, "checkpoint", r.Prefix)
+		c.Log.Info("using the moving averages of the variables (optimizer.ema or optimizer.swa)", "variables", r.Averaged, "checkpoint", r.Prefix)
 	}
 	if len(first) > 0 {
 		if err := c.begin(ctx, first, r); err != nil {
@@ -160,7 +161,7 @@ func (c *Checkpoints) begin(ctx context.Context, first map[string]*tf.Tensor, r 
 		c.Log.Warn("variables that were frozen are trained from here on; their slots of the optimizer begin as in a new run", "slots", n, "checkpoint", r.Prefix)
 	}
 	if averages > 0 {
-		c.Log.Warn("the checkpoint lacks moving averages (optimizer.ema) of variables; they begin at the values of the variables", "variables", averages, "checkpoint", r.Prefix)
+		c.Log.Warn("the checkpoint lacks moving averages (optimizer.ema or optimizer.swa) of variables; they begin at the values of the variables", "variables", averages, "checkpoint", r.Prefix)
 	}
 	return c.variables.Assign(ctx, first)
 }
@@ -180,6 +181,9 @@ func (c *Checkpoints) missing(err error) (map[string]*tf.Tensor, error) {
 	state, unread := c.Manager.State(at)
 	if unread != nil {
 		return nil, err
+	}
+	if of := averagedIn(state); of != nil {
+		return nil, fault.Usagef("checkpoint %s is the mean of %d checkpoints and has no slots of the optimizer, so training cannot continue there; begin a run of its own with --init %s", mismatch.Path, len(of), filepath.Dir(filepath.Dir(mismatch.Path)))
 	}
 	frozen, unread := FrozenIn(state)
 	if unread != nil {

@@ -48,6 +48,24 @@ func (n Names) Check(state []byte) error {
 	return nil
 }
 
+// AveragedFrom are the paths of the checkpoints that a checkpoint is the mean of. It has no slots of an
+// optimizer.
+type AveragedFrom []string
+
+// State implements runner.Persistent.
+func (a AveragedFrom) State() (json.RawMessage, error) { return json.Marshal([]string(a)) }
+
+// Restore implements runner.Persistent. Nothing is trained from a mean.
+func (a AveragedFrom) Restore(json.RawMessage) error { return nil }
+
+// averagedIn returns the checkpoints that the one with a run's state is the mean of, or nil.
+func averagedIn(state []byte) (out AveragedFrom) {
+	if run, err := runner.ParseRunState(state); err == nil {
+		_ = json.Unmarshal(run.Persistent[AveragedState], &out) // none
+	}
+	return out
+}
+
 // savedIdentity is the saved form of an identity. Older runs have two fields of the configuration
 // next to it.
 type savedIdentity struct {

@@ -155,7 +155,7 @@ func ReportInit(report *checkpoint.LoadReport, path string, out io.Writer) error
 	fmt.Fprintf(out, "initial weights from %s; see %s for all tensors\n", report.Summary(), path)
 	averages := func(e checkpoint.Entry) bool { return strings.Contains(e.Name, graphs.AveragePrefix) }
 	if slices.ContainsFunc(report.Unused, averages) {
-		fmt.Fprintln(out, "  the source has moving averages (optimizer.ema), which are not taken; for these, give the folder that gorbit export makes of the run")
+		fmt.Fprintln(out, "  the source has moving averages (optimizer.ema or optimizer.swa), which are not taken; for these, give the folder that gorbit export makes of the run")
 	}
 	if slices.ContainsFunc(report.Unused, isAdapter) {
 		fmt.Fprintln(out, "  the source has adapters (LoRA), which the graph lacks, so that what they learned is not taken; for it, give the folder that gorbit export makes of the run, which has them merged")

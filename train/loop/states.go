@@ -10,4 +10,5 @@ const (
 	StoppingState = "early_stopping"
 	TextsState    = "generated_texts"
 	PlateauState  = "plateau"
+	AveragedState = "averaged_from"
 )

@@ -107,6 +107,7 @@ var peers = []struct {
 	{"attention_probs_dropout_prob attention_dropout", Meant{Params: []string{"optimizer.hyperparameters.attention_dropout"}}},
 	{"classifier_dropout", Meant{Params: []string{"optimizer.hyperparameters.classifier_dropout"}}},
 	{"ema_momentum average_decay", Meant{Params: []string{"optimizer.ema"}}},
+	{"swa swa_start swa_epoch_start", Meant{Params: []string{"optimizer.swa"}, Note: "the step from which on variables are averaged"}},
 	{"use_ema", Meant{Params: []string{"optimizer.ema"}, Note: "the decay of the averages, such as 0.999"}},
 	{"layerwise_lr_decay", Meant{Params: []string{"optimizer.layer_decay"}}},
 	// Where.

@@ -110,6 +110,8 @@ type Optimizer struct {
 	Groups          []Group            `yaml:"groups"`
 	LayerDecay      float64            `yaml:"layer_decay"`
 	EMA             float64            `yaml:"ema"`
+	SWA             int64              `yaml:"swa"`
+	SWAEvery        int64              `yaml:"swa_every"`
 }
 
 // Plateau says when the schedule plateau lowers the learning rate.

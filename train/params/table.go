@@ -355,6 +355,12 @@ var table = []Param{
 		Meaning: "decay of moving averages of the variables, which evaluations and exports then use, such as 0.999; 0 " +
 			"is off",
 		See: "[optimizers.md](../reference/optimizers.md#moving-averages)"},
+	{Name: "optimizer.swa", check: atLeast(0, "0 (off) or the number of a step"), Change: FromStart,
+		Meaning: "step from which on evaluations and exports use the mean of the variables after it and after later " +
+			"steps, with equal weights; 0 is off",
+		See: "[optimizers.md](../reference/optimizers.md#stochastic-weight-averaging)"},
+	{Name: "optimizer.swa_every", Default: 1, check: atLeast(1, "1 or more"), Change: FromStart,
+		Meaning: "steps from one to the next of those whose variables are in the mean of `optimizer.swa`"},
 	{Name: "optimizer.hyperparameters",
 		Meaning: "the graph's hyperparameters by name (`gorbit inspect` lists them): dropout rates, betas, epsilon, " +
 			"label smoothing"},

@@ -190,11 +190,17 @@ func (o Optimizer) together() error {
 	if err := CheckLayerDecay(o.LayerDecay); err != nil {
 		return err
 	}
+	if o.EMA > 0 && o.SWA > 0 {
+		return Errorf("optimizer.swa", "is %d and optimizer.ema is %v; expected one of them to be 0: evaluations use one average", o.SWA, o.EMA).And("optimizer.ema")
+	}
 	return nil
 }
 
-// CheckSchedule checks the schedule of the learning rate for a number of steps.
+// CheckSchedule checks the schedule of the learning rate, and where averages begin, for a number of steps.
 func (p Params) CheckSchedule(steps int64) error {
+	if p.Optimizer.SWA > steps {
+		return Errorf("optimizer.swa", "is %d and the run has %d steps; expected one of them", p.Optimizer.SWA, steps)
+	}
 	if _, err := p.Optimizer.points(steps); err != nil {
 		return err
 	}

@@ -123,7 +123,10 @@ func strategyOf(p params.Params, c *graphs.Contract, functions strategy.Function
 	if functions != strategy.FunctionsTrain {
 		return config, nil
 	}
-	config.Average = p.Optimizer.EMA
+	config.Average, config.AverageFrom = p.Optimizer.EMA, p.Optimizer.SWA
+	if config.AverageFrom > 0 {
+		config.AverageEvery = p.Optimizer.SWAEvery
+	}
 	d, err := groups.Divide(c, p.Optimizer.Groups, p.Optimizer.LayerDecay)
 	if err == nil && d != nil {
 		config.Factors = d.Factors

@@ -13,7 +13,7 @@ import (
 
 // Compose builds the graph of all replicas.
 func Compose(export *graphs.Export, l Layout) (*Plan, error) {
-	if err := cmp.Or(l.Factors.check(export.Contract), checkAverage(export.Contract, l.Average)); err != nil {
+	if err := cmp.Or(l.Factors.check(export.Contract), l.Average.check(export.Contract)); err != nil {
 		return nil, err
 	}
 	functions := passFunctions(export.Contract)

@@ -163,7 +163,7 @@ func (c *composer) choose(name string, applied, value, old build.Ref, after ...b
 // averageGroup adds the update of the moving averages of a group's variables on a replica, after the
 // values that these have then.
 func (c *composer) averageGroup(name string, r *replica, g group, value build.Ref, d decision) []build.Ref {
-	if c.Average == 0 {
+	if !c.Average.on() {
 		return nil
 	}
 	old := g.join(c, "average", func(v graphs.Variable) build.Ref {

@@ -41,8 +41,8 @@ type Layout struct {
 	Steps int
 	// Factors are those of variables whose factors differ from the contract's.
 	Factors Factors
-	// Average is the decay of moving averages of the trained variables; 0 means none.
-	Average float64
+	// Average says which averages of the trained variables there are.
+	Average Averages
 	// Local makes the workers read the training features; if nil, they are fed.
 	Local *shardinput.Data
 	// Hosted means that the devices, TPU cores, run whole programs only. Operations around

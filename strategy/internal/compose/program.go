@@ -142,7 +142,7 @@ func (c *composer) selected(r *replica, m made, d decision) []build.Ref {
 		for _, slot := range c.export.Contract.SlotsOf(v) {
 			names = append(names, graphs.SlotName(slot.Name, v.Name))
 		}
-		if c.Average > 0 {
+		if c.Average.on() {
 			names = append(names, graphs.AveragePrefix+v.Name)
 		}
 		own := &replica{inputs: r.inputs, handles: make(map[string]build.Ref)}

@@ -16,7 +16,7 @@ func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
 	if err := l.check(export.Contract); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(l.Factors.check(export.Contract), checkAverage(export.Contract, l.Average)); err != nil {
+	if err := cmp.Or(l.Factors.check(export.Contract), l.Average.check(export.Contract)); err != nil {
 		return nil, err
 	}
 	assignment, err := l.Topology.Assign(l.Replicas)

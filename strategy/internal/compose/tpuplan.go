@@ -24,7 +24,7 @@ type TPULayout struct {
 	MoreAxes []map[string]int64
 	// Factors and Average are those of Layout.
 	Factors Factors
-	Average float64
+	Average Averages
 	// Steps is the number of training steps in a call. If there is more than one, a loop on the
 	// TPU makes them.
 	Steps int

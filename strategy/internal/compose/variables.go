@@ -40,7 +40,7 @@ func (c *composer) declared(train bool) []declared {
 			out = append(out, declared{Variable{Name: graphs.SlotName(slot.Name, v.Name), Shape: slot.Shape, Slot: true}, v.DType, slot.Initial, has})
 		}
 	}
-	if c.Average > 0 {
+	if c.Average.on() {
 		for _, v := range c.trained {
 			out = append(out, declared{Variable{Name: graphs.AveragePrefix + v.Name, Shape: v.Shape, Slot: true}, v.DType, 0, everywhere})
 		}
