@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -64,11 +63,10 @@ func (a Average) Write(ctx context.Context, out string, env Env) (taken []string
 		runs = append(runs, r)
 	}
 	var bundles []*checkpoint.Bundle
-	var state []byte
 	first := runs[0]
 	for _, r := range runs {
 		for _, c := range r.taken {
-			if state, err = first.check(r, c); err != nil {
+			if err := first.check(r, c); err != nil {
 				return nil, 0, err
 			}
 			b, err := checkpoint.OpenBundle(c.Prefix)
@@ -89,7 +87,7 @@ func (a Average) Write(ctx context.Context, out string, env Env) (taken []string
 	if of > 0 {
 		env.Log.Info("averaging the moving averages of the variables (optimizer.ema or optimizer.swa)", "variables", of)
 	}
-	return taken, step, first.write(ctx, held, out, step, state, taken)
+	return taken, step, first.write(ctx, held, out, step, taken)
 }
 
 // open opens a run and chooses its checkpoints.
@@ -143,26 +141,26 @@ func (a Average) choose(folder string, manager *checkpoint.Manager) ([]checkpoin
 	return out, nil
 }
 
-// check returns the state of a run's checkpoint, or an error if it is not of the graph and the data of r.
-func (r averaged) check(other averaged, c checkpoint.Checkpoint) ([]byte, error) {
+// check returns an error if the checkpoint of another run is not of the graph and the data of r.
+func (r averaged) check(other averaged, c checkpoint.Checkpoint) error {
 	contract := r.setup.Export.Contract
 	state, err := other.manager.State(c)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := loop.GraphIdentity(contract.Model).Check(state); err != nil {
-		return nil, fault.Usagef("%s cannot be averaged with checkpoints of run %s: %w", c.Prefix, r.folder, err)
+		return fault.Usagef("%s cannot be averaged with checkpoints of run %s: %w", c.Prefix, r.folder, err)
 	}
 	names := func(of averaged) loop.Names {
 		return prepare.NamesOf(of.setup.Data.Manifest, of.setup.Params.Data.Features, contract)
 	}
 	if names(r) != names(other) {
-		return nil, fault.Usagef("%s cannot be averaged with checkpoints of run %s: their data have other labels, categories or settings of the tokenizer", c.Prefix, r.folder)
+		return fault.Usagef("%s cannot be averaged with checkpoints of run %s: their data have other labels, categories or settings of the tokenizer", c.Prefix, r.folder)
 	}
 	if err := names(other).Check(state); err != nil {
-		return nil, fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
+		return fmt.Errorf("checkpoint %s: %w", c.Prefix, err)
 	}
-	return state, nil
+	return nil
 }
 
 // entriesOf lists the variables and states of a model.

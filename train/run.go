@@ -60,9 +60,9 @@ type Run struct {
 	env         Env
 	checkpoints *loop.Checkpoints
 	on          prepare.Placed
-	// prefix is the checkpoint that Load restored, and state is the run's state in it.
-	prefix string
-	state  []byte
+	// loaded is the checkpoint that Load restored. held says that the variables have its values.
+	loaded runner.Restored
+	held   bool
 	// texts are those of the last evaluation with GenerateTexts.
 	texts *generated.Evaluator
 }
@@ -70,12 +70,19 @@ type Run struct {
 // pinned is a Checkpointer that restores one checkpoint and saves nothing.
 type pinned struct {
 	*loop.Checkpoints
-	prefix string
+	run *Run
 }
 
-// Restore implements runner.Checkpointer.
+// Restore implements runner.Checkpointer. The variables may have the values of the checkpoint already.
 func (p *pinned) Restore(ctx context.Context, _ string) (runner.Restored, error) {
-	return p.Checkpoints.Restore(ctx, p.prefix)
+	if p.run.held {
+		return p.run.loaded, nil
+	}
+	restored, err := p.Checkpoints.Restore(ctx, p.run.loaded.Path)
+	if err == nil && restored.Path != "" {
+		p.run.loaded, p.run.held = restored, true
+	}
+	return restored, err
 }
 
 // OpenRun opens a run folder and composes its graph for evaluation. settings, of the form
@@ -223,14 +230,14 @@ func (r *Run) Load(ctx context.Context, which string) (int64, error) {
 	if restored.Path == "" {
 		return 0, fmt.Errorf("run %s has no checkpoint yet", r.Folder)
 	}
-	r.prefix, r.state = restored.Path, restored.State
+	r.loaded, r.held = restored, true
 	return restored.Step, nil
 }
 
 // Results returns the outputs of the evaluation of the checkpoint that Load restored, or nil if the
 // run has not evaluated it.
 func (r *Run) Results() runner.Outputs {
-	state, err := runner.ParseRunState(r.state)
+	state, err := runner.ParseRunState(r.loaded.State)
 	if err != nil || state.Evaluated == nil || state.Evaluated.Step != state.Step {
 		return nil
 	}
@@ -332,7 +339,7 @@ func (r *Run) Evaluate(ctx context.Context, split string) (runner.Outputs, error
 // Evaluation evaluates the loaded checkpoint on a split; "" means the run's own.
 func (r *Run) Evaluation(ctx context.Context, split string) (*evaluation.Evaluation, error) {
 	var out *evaluation.Evaluation
-	c, err := r.controller(ctx, split, &pinned{r.checkpoints, r.prefix}, nil, func(e *evaluation.Evaluation) error {
+	c, err := r.controller(ctx, split, &pinned{r.checkpoints, r}, nil, func(e *evaluation.Evaluation) error {
 		out = e
 		return nil
 	})
@@ -402,6 +409,7 @@ func (r *Run) EvaluateContinuously(ctx context.Context, split string, timeout ti
 	if err != nil {
 		return err
 	}
+	r.held = false
 	_, err = c.EvaluateContinuously(ctx, watch)
 	return lostInRead(err)
 }

@@ -87,19 +87,24 @@ and shuts it down again. That ends whatever runs on the TPU.`,
 					return err
 				}
 			}
-			if out.Topology, err = topologyOf(cmd.Context(), found, start); err != nil {
+			if out.Topology, err = topologyOf(cmd.Context(), found, start); out.Topology == nil {
 				return err
 			}
 		}
-		if asJSON {
-			return writeJSON(cmd.OutOrStdout(), out)
-		}
-		if err := describe(cmd.OutOrStdout(), found); err != nil || !topology {
-			return err
-		}
-		return out.Topology.print(cmd.OutOrStdout())
+		return cmp.Or(out.print(cmd.OutOrStdout(), found, asJSON), err)
 	}
 	return cmd
+}
+
+// print prints the description, as JSON or as a table.
+func (d tpuDescription) print(to io.Writer, found tpu.Cluster, asJSON bool) error {
+	if asJSON {
+		return writeJSON(to, d)
+	}
+	if err := describe(to, found); err != nil || d.Topology == nil {
+		return err
+	}
+	return d.Topology.print(to)
 }
 
 // tpuDescription is the JSON output of describe.
@@ -132,22 +137,21 @@ type tpuCore struct {
 	Coordinate tpu.Coordinate `json:"coordinate"`
 }
 
-// topologyOf starts a TPU, and shuts it down.
+// topologyOf starts a TPU, and shuts it down. If only the latter fails, it returns the topology and the
+// error.
 func topologyOf(ctx context.Context, c tpu.Cluster, config tpu.SystemConfig) (*tpuTopology, error) {
 	s, err := tpu.Start(ctx, c, config)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Shutdown(ctx); err != nil {
-		return nil, err
-	}
+	err = s.Shutdown(ctx)
 	t := s.Topology
 	out := &tpuTopology{Emulated: s.Emulated, Mesh: t.Mesh, Tasks: t.Tasks}
 	for _, at := range t.Coordinates {
 		core, _ := t.At(at)
 		out.Cores = append(out.Cores, tpuCore{Device: core.Name(s.Job), Coordinate: at})
 	}
-	return out, nil
+	return out, err
 }
 
 func (t *tpuTopology) print(out io.Writer) error {

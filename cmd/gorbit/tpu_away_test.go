@@ -132,6 +132,9 @@ func (c tpuCall) ends(t *testing.T, r *running, g *gate) {
 	if says := strings.ReplaceAll(c.says, "ADDRESS", g.Addr().String()); more != "" || !strings.HasPrefix(sentence, says) || !strings.HasSuffix(sentence, c.then) {
 		t.Errorf("the last words are %q, want one line that begins with %q and ends with %q", said, says, c.then)
 	}
+	if strings.Contains(c.says, "shut the TPU down") && !strings.Contains(r.out.String(), "\nmesh ") {
+		t.Errorf("the topology was known, and is not printed:\n%s", &r.out)
+	}
 	if left := "server=grpc://" + g.Addr().String(); c.says == "" && (said != "" || !strings.Contains(r.out.String(), left)) {
 		t.Errorf("it has its result, and says\n%s\nwant a warning with %s", &r.out, left)
 	}

@@ -10,7 +10,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -178,6 +180,34 @@ type completing struct {
 	answer   completed[any]
 }
 
+// badBody returns an error of the decoder of a body as that of a request.
+func badBody(err error) error {
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		expected := "a text in quotes"
+		switch wrong.Type.Kind() {
+		case reflect.Bool:
+			expected = "true or false"
+		case reflect.Int, reflect.Int64:
+			expected = "a whole number"
+		case reflect.Float64:
+			expected = "a number"
+		case reflect.Slice:
+			expected = "a list"
+		case reflect.Struct, reflect.Map:
+			expected = "an object"
+		}
+		if wrong.Field == "" {
+			return badf("the body is a JSON %s; expected %s", wrong.Value, expected)
+		}
+		field := strings.TrimPrefix(wrong.Field, "sampling.") // the struct that all bodies embed
+		return badf("%q is a JSON %s; expected %s", words.Clip(field, 60), wrong.Value, expected)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = errors.New("unexpected end of JSON input")
+	}
+	return badf("the body is not what is expected: %s; see the documentation of gorbit serve for its fields", strings.TrimPrefix(err.Error(), "json: "))
+}
+
 // parseCompletion checks a body. A field that is not known is refused: it would change the answer.
 func (s *Server) parseCompletion(ctx context.Context, data []byte, f endpoint) (*completing, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
@@ -191,7 +221,7 @@ func (s *Server) parseCompletion(ctx context.Context, data []byte, f endpoint) (
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(in); err != nil {
-		return nil, badf("the body is not what is expected: %v; see the documentation of gorbit serve for its fields", err)
+		return nil, badBody(err)
 	}
 	m, err := s.generating(in.common().Model)
 	if err != nil {

@@ -120,10 +120,17 @@ func TestCompletionsRefuse(t *testing.T) {
 		body, want string
 		code       int
 	}{
-		{`{`, "unexpected EOF", 400},
+		{`{`, "unexpected end of JSON input", 400},
 		{`{"prompt": "a", "logprobs": 3}`, "logprobs asks for what is not served here", 400},
 		{`{"prompt": "a", "best_of": 2}`, "best_of asks for what is not served here", 400},
 		{`{"prompt": "a", "logit_bias": {"5": 1}}`, "logit_bias asks for", 400},
+		{`{"prompt": "a", "max_tokens": "two"}`, `{"error":"\"max_tokens\" is a JSON string; expected a whole number"}`, 400},
+		{`{"prompt": "a", "max_tokens": 1.5}`, `\"max_tokens\" is a JSON number 1.5; expected a whole number`, 400},
+		{`{"prompt": "a", "temperature": "hot"}`, `\"temperature\" is a JSON string; expected a number`, 400},
+		{`{"prompt": "a", "stream": 1}`, `\"stream\" is a JSON number; expected true or false`, 400},
+		{`{"prompt": "a", "stream_options": []}`, `\"stream_options\" is a JSON array; expected an object`, 400},
+		{`["a"]`, `the body is a JSON array; expected an object`, 400},
+		{`{"prompt": "a"`, `the body is not what is expected: unexpected end of JSON input;`, 400},
 		{`{"prompt": "a", "tools": []}`, `unknown field \"tools\"`, 400},
 		{`{"prompt": "a", "max_tokens": 2, "min_tokens": 3}`, "min_tokens is 3; expected at most max_tokens, which is 2", 400},
 		{`{"prompt": [8, 2, 5, 6, 7], "temperature": 0, "no_repeat_ngram_size": 1, "min_tokens": 7}`, "no token may follow: all are forbidden", 400},
