@@ -290,6 +290,19 @@ func TestEqualWeights(t *testing.T) {
 			golden.compare(t, m, graphs.AveragePrefix, want)
 		})
 	}
+	t.Run("TPU", func(t *testing.T) {
+		m, err := NewTPU(t.Context(), export, startTPU(t), Config{Replicas: 2, StepsPerCall: 5, Axes: map[string]int64{"examples": 6}, Patience: time.Minute,
+			Factors: someFactors, AverageFrom: from, AverageEvery: every})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		golden.begin(t, m)
+		if _, err := m.Steps(t.Context(), golden.inputs(2)); err != nil {
+			t.Fatal(err)
+		}
+		golden.compare(t, m, graphs.AveragePrefix, want)
+	})
 }
 
 // evaluated is the number of parts that a strategy evaluates at once.

@@ -117,6 +117,30 @@ func (t *training) complete(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// ofState are params that what a checkpoint has depends on: its position in the data, and its averages.
+var ofState = []string{"data.train_examples", "optimizer.swa", "optimizer.swa_every"}
+
+// keepsParams returns a usage error if a run is to continue with other params of ofState.
+func (t *training) keepsParams() error {
+	if t.before == nil {
+		return nil
+	}
+	step := t.before.state.Step
+	changed, err := runfolder.Differences(loop.KnownTask(t.Export.Contract), t.before.params, t.given, step)
+	if err != nil {
+		return err
+	}
+	changed = slices.DeleteFunc(changed, func(c runfolder.Change) bool {
+		unused := c.Param == "optimizer.swa_every" && t.Params.Optimizer.SWA == 0 && t.before.params.Optimizer.SWA == 0
+		return unused || !slices.Contains(ofState, c.Param)
+	})
+	if step == 0 || len(changed) == 0 {
+		return nil
+	}
+	return &params.Error{Err: fmt.Errorf("run %s is at step %d, and cannot change these params after its first step: %s; expected those of %s; %s",
+		t.folder, step, runfolder.ListChanges(changed), filepath.Join(t.folder, runfolder.Params), anotherFolder)}
+}
+
 // mendComplete completes the files of a complete run, whose process may have been killed at its end.
 func (t *training) mendComplete(before *past, sameSteps bool) error {
 	if err := t.protectBest(before); err != nil {

@@ -133,6 +133,9 @@ func (t *training) inFolder(ctx context.Context) (out runner.Outputs, err error)
 	} else if done {
 		return t.before.outputs(), t.endBack()
 	}
+	if err := t.keepsParams(); err != nil {
+		return t.before.outputs(), err
+	}
 	out, err = t.run(ctx)
 	if err == nil || errors.Is(err, runner.ErrStopped) {
 		if failed := t.endBack(); failed != nil {
