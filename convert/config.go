@@ -97,6 +97,10 @@ type Config struct {
 	// MaxLength is the maximum number of ids of a record, including special tokens; 0
 	// means DefaultMaxLength, or 384 for QuestionAnswering.
 	MaxLength int
+	// NegativeColumn names the column of texts that are not like that of TextColumn, of Embed.
+	NegativeColumn string
+	// ScoreMax is what the scores of Embed are divided by, the score of texts that mean the same; 0 is 1.
+	ScoreMax float64
 	// SourceColumn and TargetColumn name the columns of Seq2Seq, Prefix stands before each source, and
 	// MaxTargetLength is the maximum number of ids of a target, with its end token; 0 means
 	// DefaultMaxLength.

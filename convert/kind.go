@@ -25,6 +25,9 @@ const (
 	// end_positions, 0 where there is no answer.
 	QuestionAnswering Kind = "qa"
 	Seq2Seq           Kind = "seq2seq" // a text that is made of another: its tokens in target_ids
+	// Embed asks how near texts are to each other: the tokens of two or three, each with its special
+	// tokens, whose numbers are in segment_ids; and a score in label, where there are scores.
+	Embed Kind = "embed"
 )
 
 // DefaultLabelSeparator separates the labels of MultiLabel in a field.
@@ -80,6 +83,11 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		return // validateSides checks them
 	}
 	tagged := c.Format == CoNLL || c.Format == Brown
+	if kind == Embed {
+		c.validateEmbed(fail)
+	} else if c.NegativeColumn != "" || c.ScoreMax != 0 {
+		fail("a negative column or a highest score is given; they are only for task %s", Embed)
+	}
 	switch {
 	case c.Format == SQuAD && kind != QuestionAnswering, kind == QuestionAnswering && c.Format != Auto && c.Format != SQuAD && c.Format != JSON && c.Format != JSONL:
 		fail("format is %s for task %s; expected squad, jsonl or json for task %s, and others for other tasks", c.Format, c.taskName(), QuestionAnswering)
@@ -113,7 +121,7 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("format %s has no columns; leave out the text column and the label column", Brown)
 	case kind != Classification && c.LabelThreshold != nil:
 		fail("a label threshold is given; task %s has no use for one", c.Task)
-	case kind == Regression && len(c.Labels) > 0:
+	case (kind == Regression || kind == Embed) && len(c.Labels) > 0:
 		fail("labels are given; task %s has numbers", c.Task)
 	case !slices.Contains([]Documents{EachText, BlankLines, Headings}, c.Documents):
 		fail("documents are %q; expected texts, %s or %s", c.Documents, BlankLines, Headings)
@@ -217,11 +225,12 @@ var free = map[string]Kind{
 	string(LanguageModel):     LanguageModel,
 	string(QuestionAnswering): QuestionAnswering,
 	string(Seq2Seq):           Seq2Seq,
+	string(Embed):             Embed,
 }
 
 // Tasks returns the names of the tasks: TextTask, the others whose columns the configuration names,
 // and those of GLUE.
 func Tasks() []string {
-	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq)}
+	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Embed)}
 	return append(names, slices.Sorted(maps.Keys(tasks))...)
 }

@@ -74,6 +74,8 @@ type Columns struct {
 	Pair  string `json:"text_pair,omitempty"`
 	Chat  string `json:"chat,omitempty"`
 	Label string `json:"label,omitempty"`
+	// Negative is that of the third texts of Embed.
+	Negative string `json:"negative,omitempty"`
 	// Target is that of the targets of Seq2Seq, whose sources are in Text.
 	Target string `json:"target,omitempty"`
 }
@@ -105,6 +107,8 @@ type Split struct {
 	Truncated int64  `json:"truncated"` // records that lost tokens to MaxLength
 	// Lengths describes the numbers of ids of the records.
 	Lengths Lengths `json:"lengths"`
+	// LongestText is the most ids of one of the texts of a record, of Embed.
+	LongestText int `json:"longest_text,omitempty"`
 	// TargetTokens and TargetLengths are those of the targets of Seq2Seq.
 	TargetTokens  int64   `json:"target_tokens,omitempty"`
 	TargetLengths Lengths `json:"target_lengths,omitzero"`
@@ -114,9 +118,9 @@ type Split struct {
 	// Features describes the values of each feature, if the records were made by a schema.
 	Features map[string]*Statistics `json:"features,omitempty"`
 	// Answered is the number of records with an answer, which is not the sum of LabelCounts: for
-	// MultiLabel, Tokens and Regression.
+	// MultiLabel, Tokens, Regression, and Embed with scores.
 	Answered int64 `json:"answered,omitempty"`
-	// Values describes the numbers that are the answers of Regression.
+	// Values describes the numbers that are the answers of Regression, and the scores of Embed.
 	Values *Values `json:"values,omitempty"`
 	// Questions describes the file of the questions of QuestionAnswering.
 	Questions *Questions `json:"questions,omitempty"`
@@ -188,9 +192,11 @@ type Source struct {
 // has none.
 func (m *Manifest) HasVocab() bool { return m.Vocab != (Vocab{}) }
 
-// Pairs reports whether the examples are pairs of texts. A text and what follows it, of LanguageModel, are
-// one text.
-func (m *Manifest) Pairs() bool { return m.Columns.Pair != "" && m.Kind() != LanguageModel }
+// Pairs reports whether a model sees pairs of texts. A text and what follows it, of LanguageModel, are
+// one text, and those of Embed are seen one by one.
+func (m *Manifest) Pairs() bool {
+	return m.Columns.Pair != "" && m.Kind() != LanguageModel && m.Kind() != Embed
+}
 
 // Kind returns what the examples of the dataset ask for.
 func (m *Manifest) Kind() Kind {

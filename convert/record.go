@@ -53,6 +53,17 @@ func (r *recorder) sides(number int64, source, target []int32) []byte {
 	return r.end()
 }
 
+// texts returns the Example of several texts, the numbers of which are those of their ids, and their score,
+// if there is one. It is valid until the next call.
+func (r *recorder) texts(number int64, ids, texts []int32, a answer) []byte {
+	r.begin(10*len(ids) + 256)
+	r.each("\n\x0b"+SegmentIDs, texts)
+	r.answer(a)
+	r.each("\n\x09"+InputIDs, ids)
+	r.one("\n\x0a"+ExampleID, uint64(number))
+	return r.end()
+}
+
 // window returns the Example of a window of a question, valid until the next call. number is the
 // record's number, first and last are the tokens of the answer, if it is known.
 func (r *recorder) window(number, question int64, w qa.Window, first, last int, known bool) []byte {

@@ -153,6 +153,8 @@ func newMaker(ctx context.Context, c *conversion, guess bool) (maker, error) {
 		return newQuestions(c), nil
 	case kind == Seq2Seq:
 		return newSides(c)
+	case kind == Embed:
+		return newEmbeds(c), nil
 	}
 	return newTexts(ctx, c, guess)
 }
@@ -327,7 +329,7 @@ func (c *conversion) checkTokenizer(t *text.Tokenizer, path string) error {
 	}
 	template := t.Template()
 	switch mask := t.Roles().Mask; {
-	case (task.kind == LanguageModel || task.kind == Seq2Seq) && twoSegments(template.Single):
+	case (task.kind == LanguageModel || task.kind == Seq2Seq || task.kind == Embed) && twoSegments(template.Single):
 		return nil
 	case !twoSegments(template.Single) || !twoSegments(template.Pair):
 		return fault.Usagef("convert: tokenizer %s gives tokens types other than 0 and, at the end, 1; expected a template such as BERT's or RoBERTa's", path)
@@ -346,7 +348,8 @@ func (c *conversion) pairs() bool {
 	if c.schema != nil {
 		return slices.ContainsFunc(c.schema.features, func(f *featureSchema) bool { return f.kind == KindText && len(f.columns) > 1 })
 	}
-	return c.cfg.task().pair != "" || c.cfg.task().kind == QuestionAnswering
+	t := c.cfg.task()
+	return t.pair != "" && t.kind != Embed || t.kind == QuestionAnswering
 }
 
 // twoSegments reports whether a template gives tokens the type 0, and from one on 1.

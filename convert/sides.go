@@ -25,7 +25,7 @@ func (c *Config) validateSides(fail func(format string, args ...any)) {
 		fail("column %q is both the source column and the target column; expected different columns", c.SourceColumn)
 	case c.MaxTargetLength != 0 && (c.MaxTargetLength < 2 || c.MaxTargetLength > maxMaxLength):
 		fail("maximum length of targets is %d; expected 2 to %d", c.MaxTargetLength, maxMaxLength)
-	case c.TextColumn != "" || c.PairColumn != "" || c.ChatColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil || c.LabelSeparator != "":
+	case c.TextColumn != "" || c.PairColumn != "" || c.ChatColumn != "" || c.NegativeColumn != "" || c.ScoreMax != 0 || c.LabelColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil || c.LabelSeparator != "":
 		fail("task %s has a source column and a target column; leave out other columns and labels", Seq2Seq)
 	case c.AllPieces || c.WordStarts || c.DocStride != 0 || c.Documents != EachText || c.Blocks != JoinDocuments:
 		fail("task %s makes a record of each row; leave out what is for other tasks: all pieces, word starts, windows, documents and blocks", Seq2Seq)

@@ -40,6 +40,8 @@ func (c *Contract) check() error {
 		return fmt.Errorf("precision is %s; expected a hyperparameter %s", FP16, LossScale)
 	case c.Input != InputPacked && c.Input != InputDense:
 		return fmt.Errorf("input is %q; expected %s or %s", c.Input, InputPacked, InputDense)
+	case c.Loss != "" && c.Loss != LossEach && c.Loss != LossAcross:
+		return fmt.Errorf("loss is %q; expected %s or %s", c.Loss, LossEach, LossAcross)
 	case len(c.Variables) == 0:
 		return errors.New("no variables")
 	case len(c.Features) == 0:
@@ -158,6 +160,7 @@ var targetAxes = []string{"rows", "target_length"}
 var makes = map[string]made{
 	"sequence_ids":        {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
 	"position_ids":        {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
+	MakeTextPositions:     {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
 	"example_ids":         {InputPacked, []string{"int32"}, []string{"rows", "length"}, false},
 	"target_sequence_ids": {InputPacked, []string{"int32"}, targetAxes, false},
 	"target_position_ids": {InputPacked, []string{"int32"}, targetAxes, false},
@@ -190,6 +193,9 @@ func (c *Contract) checkMake(f Feature) error {
 			more = " and another axis"
 		}
 		return fmt.Errorf("feature %s has make %q, dtype %s and axes %v; expected dtype %v and axes %v%s", f.Name, f.Make, f.DType, f.Axes, m.dtypes, m.axes, more)
+	}
+	if types := c.Feature("type_ids"); f.Make == MakeTextPositions && (f.Name != "position_ids" || types == nil || types.Make != "" || types.DType != "int32" || types.Classes() < 2) {
+		return fmt.Errorf("feature %s has make %q; expected it of position_ids, and a feature type_ids of dtype int32 with below 2 or more, the number of texts of an example", f.Name, f.Make)
 	}
 	return nil
 }

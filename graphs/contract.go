@@ -49,6 +49,12 @@ const (
 	Lower  = "lower"
 )
 
+// What the loss of an example depends on.
+const (
+	LossEach   = "each_example"    // the example alone, but for batch normalization and the like
+	LossAcross = "across_examples" // all examples of the batch, which it compares
+)
+
 // Contract is the content of gorbit.json: everything that the functions themselves do not tell.
 type Contract struct {
 	Format  string `json:"format"`
@@ -62,6 +68,10 @@ type Contract struct {
 	// batch. They are not if an example's loss depends on the others of its part, as in batch
 	// normalization.
 	Additive bool `json:"additive"`
+	// Loss is LossAcross if the loss of an example depends on the others of its batch, which must then
+	// be computed in one part, in training and evaluation; "" or LossEach if it does not. The sums of
+	// such a graph are not additive.
+	Loss string `json:"loss"`
 	// Best is the metric that selects the best checkpoint by default.
 	Best Best `json:"best"`
 	// Precision is Float32 (the default), BF16 or FP16.
@@ -271,6 +281,19 @@ func (f Feature) Classes() int {
 
 // TargetIDs is the feature with the tokens of targets.
 const TargetIDs = "target_ids"
+
+// MakeTextPositions is what position_ids of examples with several texts are made by.
+const MakeTextPositions = "text_position_ids"
+
+// Texts returns the number of texts of an example, each of which is encoded by itself. type_ids has the
+// text of each token, and positions begin anew with each text. It is 1 for other graphs.
+func (c *Contract) Texts() int {
+	types := c.Feature("type_ids")
+	if types == nil || !slices.ContainsFunc(c.Features, func(f Feature) bool { return f.Make == MakeTextPositions }) {
+		return 1
+	}
+	return types.Classes()
+}
 
 // HasTargets reports whether examples have targets, whose tokens are in TargetIDs.
 func (c *Contract) HasTargets() bool { return slices.ContainsFunc(c.Features, Feature.OfTarget) }

@@ -23,6 +23,7 @@ type Report struct {
 	// Input, Additive and Best are those of the contract.
 	Input    string `json:"input"`
 	Additive bool   `json:"additive"`
+	Loss     string `json:"loss,omitempty"`
 	Best     Best   `json:"best"`
 	// Precision is the precision of products and activations; variables are float32.
 	Precision string `json:"precision"`
@@ -131,6 +132,7 @@ func Inspect(e *Export) *Report {
 		Architecture:    c.Model.Architecture,
 		Input:           c.Input,
 		Additive:        c.Additive,
+		Loss:            c.Loss,
 		Best:            c.Best,
 		Precision:       c.Precision,
 		XLA:             c.XLA,
@@ -219,7 +221,10 @@ func (r *Report) Write(w io.Writer) error {
 	p.row("graph", r.Path)
 	p.row("model", listText(slices.DeleteFunc([]string{r.Task, r.Architecture}, func(s string) bool { return s == "" })))
 	batches := r.Input + " batches"
-	if !r.Additive {
+	switch {
+	case r.Loss == LossAcross:
+		batches += "; the loss compares the examples of a batch, which stays whole"
+	case !r.Additive:
 		batches += "; the sums of parts of a batch are not those of the whole"
 	}
 	p.row("input", batches)

@@ -67,7 +67,7 @@ func parseContract(data []byte) (*Contract, error) {
 func (c *Contract) complete(file *contractFile) error {
 	c.Precision = cmp.Or(c.Precision, Float32)
 	c.Input = cmp.Or(c.Input, InputPacked)
-	c.Additive = file.Additive == nil || *file.Additive
+	c.Additive = (file.Additive == nil || *file.Additive) && c.Loss != LossAcross
 	if c.Best == (Best{}) {
 		c.Best = Best{"loss", Lower}
 		if c.Version == oldestVersion && c.Task == "classification" {

@@ -33,6 +33,9 @@ import (
 // loss for the first examples. Otherwise the graph evaluates one example after the other, which takes
 // longer.
 func (r *Run) EvaluateExamples(ctx context.Context, split string, each func(evaluation.Row) error) (err error) {
+	if c := r.Export.Contract; c.Loss == graphs.LossAcross || c.Texts() > 1 {
+		return fault.Usagef("the examples of run %s are compared with each other, so that there is no answer to one; expected an evaluation of the split alone", r.Folder)
+	}
 	split = cmp.Or(split, r.Params.Data.Eval.First())
 	e, err := r.openExamples(ctx, split)
 	if err != nil {

@@ -185,6 +185,9 @@ func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.
 		}
 		return r.predictSplit(ctx, split, renderer, each)
 	}
+	if r.Export.Contract.Task == task.Embed {
+		return fault.Usagef("the examples of a split are several texts, and the model of run %s makes a vector of one; expected texts, with --text or --file", r.Folder)
+	}
 	if r.Export.Contract.Task == task.QuestionAnswering {
 		return r.predictQuestions(ctx, split, each)
 	}

@@ -269,3 +269,37 @@ func TestSmoke(t *testing.T) {
 		}
 	}
 }
+
+// TestSmokeEmbed kills a training whose loss compares the examples of a batch, and resumes it: bit for bit.
+func TestSmokeEmbed(t *testing.T) {
+	t.Parallel()
+	u := newUser(t)
+	var rows strings.Builder
+	words := strings.Fields("good bad film plot ann rome in .")
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 60 {
+		a, b := words[rng.IntN(len(words))], words[rng.IntN(len(words))]
+		fmt.Fprintf(&rows, "%s %s\t%s %s %s\n", a, b, b, a, words[rng.IntN(len(words))])
+	}
+	if err := os.WriteFile(filepath.Join(u.dir, "pairs.tsv"), []byte("a\tb\n"+rows.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	graphs := testkit.Made(t, exportTasks)
+	u.run("gorbit", "convert", "--task", "embed", "--vocab", filepath.Join(graphs, "data-mlm/vocab.txt"), "--train", "pairs.tsv", "--dev", "pairs.tsv",
+		"--text-column", "a", "--pair-column", "b", "--max-length", "8", "--out", "data")
+	const steps = 40
+	train := func(run string) []string {
+		return []string{"train", "--graph", filepath.Join(graphs, "embed"), "--data", "data", "--run", run, "--steps", fmt.Sprint(steps),
+			"--batch-size", "16", "--learning-rate", "1e-3", "--steps-per-loop", "5", "--checkpoint-interval", "10", "--eval-interval", "20"}
+	}
+	u.run("gorbit", train("whole")...)
+	u.runAndKill("killed/checkpoints/ckpt-10.index", "gorbit", train("killed")...)
+	if resumed := u.run("gorbit", train("killed")...); !strings.Contains(resumed, "restored from checkpoint: ") {
+		t.Errorf("the run did not continue from a checkpoint:\n%s", resumed)
+	}
+	tensors, metrics := u.state("whole", steps)
+	if !strings.Contains(metrics, "ndcg_10") {
+		t.Errorf("no evaluation has ndcg_10: %s", metrics)
+	}
+	u.alike(t, "killed", steps, tensors, metrics)
+}

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,7 +36,7 @@ func TestTextTasks(t *testing.T) {
 			env.Setenv("WEIGHTS", filepath.Join(testkit.Root(), "tools/tests/goldens/seq2seq/t5.safetensors"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch, "sameloss": lossesAreSame, "listens": awaitListener, "post": postJSON},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch, "sameloss": lossesAreSame, "listens": awaitListener, "post": postJSON, "vectors": vectorsAre},
 	})
 }
 
@@ -75,6 +79,56 @@ func lossesAreSame(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// vectorsAre compares the vectors of the last response of /v1/embeddings with those of predictions, or
+// with their first numbers, as a vector of length 1.
+// vectors [-dimensions N] PREDICTIONS
+func vectorsAre(ts *testscript.TestScript, _ bool, args []string) {
+	n := 0
+	if args[0] == "-dimensions" {
+		var err error
+		n, err = strconv.Atoi(args[1])
+		ts.Check(err)
+		args = args[2:]
+	}
+	var response struct {
+		Data []struct{ Embedding json.RawMessage }
+	}
+	ts.Check(json.Unmarshal([]byte(strings.TrimPrefix(ts.ReadFile("stdout"), "200 ")), &response))
+	lines := slices.Collect(strings.Lines(ts.ReadFile(args[0])))
+	if len(response.Data) == 0 || n == 0 && len(response.Data) != len(lines) {
+		ts.Fatalf("%d vectors; expected %d", len(response.Data), len(lines))
+	}
+	for i, d := range response.Data {
+		var want struct{ Embedding []float64 }
+		ts.Check(json.Unmarshal([]byte(lines[i]), &want))
+		var got []float32
+		if text := ""; json.Unmarshal(d.Embedding, &text) == nil {
+			raw, err := base64.StdEncoding.DecodeString(text)
+			ts.Check(err)
+			got = make([]float32, len(raw)/4)
+			_, err = binary.Decode(raw, binary.LittleEndian, got)
+			ts.Check(err)
+		} else {
+			ts.Check(json.Unmarshal(d.Embedding, &got))
+		}
+		expected, squares := want.Embedding, 0.0
+		if n > 0 {
+			expected = expected[:n]
+		}
+		for _, v := range expected {
+			squares += v * v
+		}
+		if len(got) != len(expected) || n == 0 && math.Abs(squares-1) > 1e-5 {
+			ts.Fatalf("vector %d has %d numbers; expected %d of length 1", i, len(got), len(expected))
+		}
+		for k, v := range expected {
+			if math.Abs(float64(got[k])-v/math.Sqrt(squares)) > 1e-5 {
+				ts.Fatalf("vector %d is %v; expected %v", i, got, expected)
+			}
+		}
+	}
+}
+
 // exportTasks exports each task for the vocabulary and the labels of the scripts.
 const exportTasks = `import json, pathlib, sys
 import gorbit_export
@@ -94,6 +148,9 @@ for task, labels in {"regression": [], "multilabel": ["film", "plot"], "tokens":
     (data / "manifest.json").write_text(json.dumps(manifest))
     code = main(["bert", "--task", task, "--config", str(out / "config.json"), "--data", str(data), "--out", str(out / task)])
     if code:
+        sys.exit(code)
+for name, flags in {"embed": [], "embed-scores": ["--loss", "cosine"], "embed-three": ["--texts", "3", "--cache-rows", "1"]}.items():
+    if code := main(["bert", "--task", "embed", "--config", str(out / "config.json"), "--out", str(out / name), *flags]):
         sys.exit(code)
 llama = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
          "intermediate_size": 64, "vocab_size": 14, "max_position_embeddings": 32}

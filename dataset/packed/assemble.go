@@ -279,6 +279,11 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool, weight f
 		}
 		n, cut = limit, true
 	}
+	if a.cfg.Texts > 1 {
+		if reason := a.checkTexts(); reason != "" {
+			return reason
+		}
+	}
 	if a.targets != nil {
 		a.targets.end()
 		cut = cut || a.targets.shortened
@@ -313,6 +318,37 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool, weight f
 	a.labels = append(a.labels, label)
 	a.records = append(a.records, id)
 	return ""
+}
+
+// checkTexts returns what is wrong with the texts of the example that is being collected, or "".
+func (a *assembler) checkTexts() string {
+	text, length := int32(0), 0
+	for i, t := range a.tokens[typeIDs][a.start:] {
+		if t == text+1 && length > 0 {
+			text, length = t, 0
+		}
+		if length++; t != text {
+			return fmt.Sprintf("has a token of text %d at position %d, in text %d; expected texts 0 to %d, one after the other, in %s", t, i, text, a.cfg.Texts-1, TypeIDs)
+		}
+		if a.cfg.MaxTokens > 0 && length > a.cfg.MaxTokens {
+			return fmt.Sprintf("has more than %d tokens in text %d; expected at most as many as the graph has positions", a.cfg.MaxTokens, text)
+		}
+	}
+	if int(text)+1 < a.cfg.Texts && a.cfg.Labels != LabelsNone {
+		return fmt.Sprintf("has %d texts; expected %d, which %s tells apart", text+1, a.cfg.Texts, TypeIDs)
+	}
+	return ""
+}
+
+// restart lets positions begin anew with each text.
+func restart(positions, texts []int32) {
+	first := int32(0)
+	for i := 1; i < len(texts); i++ {
+		if texts[i] != texts[i-1] {
+			first = positions[i]
+		}
+		positions[i] -= first
+	}
 }
 
 // Batch implements dataset.Assembler.
@@ -433,6 +469,9 @@ func (a *assembler) place(of *[exampleWeights][]int32, weights []float32, length
 		}
 		if positions != nil {
 			copy(positions[at:], a.count[:l])
+			if a.cfg.Texts > 1 {
+				restart(positions[at:at+l], a.tokens[typeIDs][from:from+l])
+			}
 		}
 		if seqs != nil {
 			seq := seqs[at : at+l]

@@ -77,6 +77,10 @@ type Config struct {
 	// MaxTokens is the maximum length of an example if it is less than that of a
 	// row, for instance because the model has fewer positions; 0 means RowLength.
 	MaxTokens int
+	// Texts is the number of texts of an example, if there are several that a model encodes each by
+	// itself: TypeIDs has the text of each token, 0, then 1, and so on. PositionIDs begin anew with
+	// each text, and MaxTokens is that of a text. Examples without labels may have fewer texts.
+	Texts int `json:",omitempty"`
 	// FixedRowLength makes all rows RowLength long. Otherwise the rows of a
 	// batch are no longer than they need to be.
 	FixedRowLength bool
@@ -186,6 +190,8 @@ func (c Config) validateRows(examples int) error {
 		return fmt.Errorf("row length is %d tokens; expected 1 to %d", c.RowLength, maxRowLength)
 	case int64(examples)*int64(c.RowLength) > math.MaxInt32:
 		return fmt.Errorf("a batch of %d examples in rows of %d tokens is too large: positions must be below 2^31", examples, c.RowLength)
+	case c.Texts < 0 || c.Texts > 1 && (!c.wants(TypeIDs) || c.Truncate):
+		return fmt.Errorf("examples have %d texts; expected 0 or more, and of several texts %s and no truncation", c.Texts, TypeIDs)
 	case c.MaxTokens < 0:
 		return fmt.Errorf("maximum tokens of an example is %d; expected 0 (the row length) or more", c.MaxTokens)
 	case c.Labels != LabelsRequired && c.Labels != LabelsOptional && c.Labels != LabelsNone:
@@ -218,7 +224,7 @@ func (c Config) Settings() []dataset.Setting {
 // limit returns the maximum length of an example.
 func (c *Config) limit() int {
 	if c.MaxTokens > 0 {
-		return min(c.MaxTokens, c.RowLength)
+		return min(c.MaxTokens*max(1, c.Texts), c.RowLength)
 	}
 	return c.RowLength
 }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gorbit_export import vocabulary as vocabularies
     from gorbit_export.task import Task
 
-TASKS = ("classification", "multilabel", "regression", "tokens", "qa", "mlm")
+TASKS = ("classification", "multilabel", "regression", "tokens", "qa", "mlm", "embed")
 """The tasks of BERT."""
 
 
@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     bert.set_defaults(run=_export)
     _add_encoder(bert)
+    _add_embed(bert)
     causal = models.add_parser(
         "causal",
         help="a causal language model, such as GPT-2 or Llama",
@@ -165,6 +166,42 @@ def _add_encoder(parser: argparse.ArgumentParser) -> None:
         choices=["first", "mean"],
         help="first: BERT's own pooler on the first token; mean: the mean of all tokens "
         "(default: that of the configuration, which is first but for some ModernBERTs)",
+    )
+
+
+def _add_embed(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--loss",
+        choices=["ranking", "triplet", "cosine"],
+        help="task embed: ranking: each text finds its second among those of the whole batch; "
+        "triplet: the third text is further away; cosine: cosines are the scores (default: cosine "
+        "if --data has scores, else ranking)",
+    )
+    add(
+        "--texts",
+        type=int,
+        help="task embed: texts of an example, 2 or 3 (default: those of --data, else 2, and 3 "
+        "for triplet)",
+    )
+    add(
+        "--normalize",
+        action=argparse.BooleanOptionalAction,
+        help="task embed: make vectors of length 1 (default: true)",
+    )
+    add("--scale", type=float, help="loss ranking: factor of the cosines (default: 20)")
+    add("--margin", type=float, help="loss triplet: how much further away (default: 5)")
+    add(
+        "--matryoshka",
+        metavar="SIZES",
+        help="task embed: numbers with commas between; the loss is the sum of those of so many "
+        "first numbers of the vectors, so that these can be used alone",
+    )
+    add(
+        "--cache-rows",
+        type=int,
+        help="task embed: encode so many rows of a batch at a time in training, and twice, so that "
+        "a batch of any size fits in memory; the gradient is that of the whole batch (GradCache)",
     )
 
 
@@ -335,10 +372,16 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     build = encoded.Build(config, *how)
     data, vocabulary = _dataset(args, config.vocab_size)
     labels = data.labels if data else ()
-    if args.num_labels is not None and args.task in ("regression", "qa", "mlm"):
+    if args.num_labels is not None and args.task in ("regression", "qa", "mlm", "embed"):
         raise ValueError(f"--num-labels is given; --task {args.task} has no labels")
     if args.pooling not in (None, "first") and args.task in ("tokens", "qa", "mlm"):
         raise ValueError(f"--pooling is {args.pooling}; --task {args.task} has no pooling")
+    if args.task == "embed":
+        return _embed(args, build, data)
+    for name in _EMBED:
+        if getattr(args, name) is not None:
+            option = name.replace("_", "-")
+            raise ValueError(f"--{option} is given; it is for --task embed only")
     count = len(labels) or 2 if args.num_labels is None else args.num_labels
     if labels and count != len(labels):
         raise ValueError(f"num_labels is {count}; expected {len(labels)}, as in {args.data}")
@@ -359,6 +402,44 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
         special = mlm.Special(vocabulary.mask, vocabulary.special)
         return mlm.MaskedLM(build, special, bool(data and data.word_starts))
     return classifier.Classification(config, count, pooling, *how, labels)
+
+
+_EMBED = ("loss", "texts", "normalize", "scale", "margin", "matryoshka", "cache_rows")
+"""The options of task embed."""
+
+
+def _embed(args: argparse.Namespace, build: Any, data: datasets.Data | None) -> Task:
+    """Returns the task embed that the arguments describe."""
+    from gorbit_export import embed
+
+    loss = args.loss or ("cosine" if data and data.scored else "ranking")
+    if data and data.scored != (loss == "cosine"):
+        has, of = ("has", "cosine") if data.scored else ("has no", "ranking or triplet")
+        raise ValueError(f"--loss is {loss}, and {args.data} {has} scores; expected {of}")
+    texts = data.texts if data else 3 if loss == "triplet" else 2
+    if data and args.texts not in (None, texts):
+        raise ValueError(f"--texts is {args.texts}; expected {texts}, as in {args.data}")
+    given = {"texts": args.texts or texts, "pooling": args.pooling or "mean"}
+    for name, of in (("scale", "ranking"), ("margin", "triplet")):
+        if (value := getattr(args, name)) is None:
+            continue
+        if loss != of:
+            raise ValueError(f"--{name} is given; it is for --loss {of}, and the loss is {loss}")
+        given[name] = value
+    if args.xla and args.cache_rows:
+        raise ValueError("--cache-rows and --xla are given, and XLA needs rows of one number")
+    for name in ("normalize", "cache_rows"):
+        if (value := getattr(args, name)) is not None:
+            given[name] = value
+    if args.matryoshka is not None:
+        try:
+            given["matryoshka"] = tuple(int(size) for size in args.matryoshka.split(","))
+        except ValueError as err:
+            raise ValueError(
+                f"--matryoshka is {args.matryoshka!r}; expected numbers with commas between, such "
+                "as 384,128,64"
+            ) from err
+    return embed.Embed(build, embed.Settings(loss, **given))
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ class Data:
         vocab_size: number of tokens of the vocabulary.
         vocabulary: its tokens.
         word_starts: whether records say where words start.
+        texts: how many texts an example of task embed has.
+        scored: whether such examples have scores.
     """
 
     path: pathlib.Path
@@ -30,6 +32,8 @@ class Data:
     vocab_size: int
     vocabulary: Vocabulary
     word_starts: bool
+    texts: int
+    scored: bool
 
 
 def load(path: str) -> Data:
@@ -52,10 +56,14 @@ def load(path: str) -> Data:
     vocab = values.get("vocab")
     if not isinstance(vocab, dict) or not isinstance(vocab.get("file"), str):
         raise ValueError(f"{manifest}: the dataset has no vocabulary; expected one of texts")
+    columns = values.get("columns")
+    columns = columns if isinstance(columns, dict) else {}
     return Data(
         folder,
         tuple(str(label) for label in values.get("labels") or ()),
         int(vocab.get("size", 0)),
         read(folder / pathlib.Path(vocab["file"]).name),
         bool(values.get("word_starts", False)),
+        3 if columns.get("negative") else 2,
+        bool(columns.get("label")),
     )

@@ -104,12 +104,14 @@ class HuggingFace:
         parts: names of tensors or modules outside of the encoder.
         problem: the configuration's problem_type; "" for none.
         config: further fields of the configuration.
+        headless: whether it is the encoder alone, whose tensors' names have no prefix.
     """
 
     architecture: str
     parts: tuple[str, ...]
     problem: str = ""
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
+    headless: bool = False
 
     @property
     def bare(self) -> list[str]:
@@ -209,7 +211,8 @@ class EncoderTask(task.Task):
             "position_embedding_type": "absolute",
             "torch_dtype": "float32",
         }
-        return {"huggingface": {"config": values, "prefix": family.prefix, "bare": form.bare}}
+        prefix = "" if form.headless else family.prefix
+        return {"huggingface": {"config": values, "prefix": prefix, "bare": form.bare}}
 
     def rows(self, path: str) -> str | None:
         """See Task. Only input_ids select rows of the word table."""

@@ -336,7 +336,8 @@ class Export(tf.Module):
             **({"precision": task.precision} if task.precision != "float32" else {}),
             **({"xla": True} if self._xla else {}),
             "input": task.input,
-            "additive": task.additive,
+            "additive": task.additive and not task.across,
+            **({"loss": "across_examples"} if task.across else {}),
             **({"best": dict(zip(("metric", "better"), task.best))} if task.best else {}),
             "model": task.description(),
             "optimizer": {

@@ -62,17 +62,26 @@ class Regression(encoded.EncoderTask):
         Predictions and labels are collected as well, for the rank correlation.
         """
         predictions = self.model(features)[:, 0]
-        sums = _sums(predictions, features)
-        weights = tf.cast(features["example_weights"], tf.float64)
-        y, p = (tf.cast(v, tf.float64) for v in (features["labels"], predictions))
-        columns = [tf.ones_like(y), y, p, y * y, p * p, y * p, tf.abs(p - y)]
-        columns = [tf.math.multiply_no_nan(column, weights) for column in columns]
-        sums["moments"] = encoded.precise(tf.stack(columns, 1))
-        return sums | encoded.each(predictions, features["labels"], features)
+        return _sums(predictions, features) | evaluated(predictions, features)
 
     def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """See Task. "predictions", float32 [B]."""
         return {"predictions": self.model(features)[:, 0]}
+
+
+def evaluated(predictions: Tensor, features: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What metrics of numbers are computed from: see Regression.evaluate_sums.
+
+    Args:
+        predictions: float32 [B].
+        features: those of the batch, with `labels`.
+    """
+    weights = tf.cast(features["example_weights"], tf.float64)
+    y, p = (tf.cast(v, tf.float64) for v in (features["labels"], predictions))
+    columns = [tf.ones_like(y), y, p, y * y, p * p, y * p, tf.abs(p - y)]
+    columns = [tf.math.multiply_no_nan(column, weights) for column in columns]
+    moments = {"moments": encoded.precise(tf.stack(columns, 1))}
+    return moments | encoded.each(predictions, features["labels"], features)
 
 
 def _sums(predictions: Tensor, features: dict[str, Tensor]) -> dict[str, Tensor]:

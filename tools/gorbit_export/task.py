@@ -266,6 +266,9 @@ class Task(abc.ABC):
     additive: bool = True
     """Whether sums over parts of a batch add up to those of the whole in training. Batch
     normalization, for instance, makes them differ."""
+    across: bool = False
+    """Whether the loss of an example depends on the others of its batch, which it is compared
+    with. Batches then stay whole, in training and evaluation."""
     best: tuple[str, str] | None = None
     """The metric that says which checkpoint is best, and "higher" or "lower"."""
     metrics: tuple[Metric, ...] = ()

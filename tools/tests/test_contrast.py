@@ -70,3 +70,21 @@ def test_training_that_depends_on_the_batch_for_some_numbers_is_said():
 )
 def test_numbers_that_the_model_cannot_take_are_left_out(function: Any):
     assert inspected(function, example=quiet).additive
+
+
+def compared(y: Any, outputs: Any) -> Any:
+    """Each output is to be nearest to its own label among those of the batch."""
+    scores = -ops.square(outputs[:, None] - y[None, :])
+    return ops.logsumexp(scores, 1) - ops.diagonal(scores)
+
+
+def test_a_loss_that_compares_examples_is_declared():
+    with pytest.raises(Refusal, match="or across_examples=True of the Model"):
+        inspected(lambda x: x, loss=compared)
+    made = inspected(lambda x: x, loss=compared, across_examples=True)
+    contract = export.Export(made, made.optimizer).contract()
+    assert (contract["loss"], contract["additive"]) == ("across_examples", False)
+    assert not any("share a batch" in note for note in made.notes)
+    with pytest.raises(Refusal, match="^the prediction"):
+        inspected(lambda x: ops.maximum(x, ops.max(x) - 50), loss=compared, across_examples=True)
+    assert any("could share a batch" in note for note in inspected(lambda x: x, across_examples=True).notes)

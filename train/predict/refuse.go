@@ -22,13 +22,23 @@ func Empty(t *text.Tokenizer, e text.Pair) string {
 	return ""
 }
 
-// refused says why an example is not answered, or returns "".
-func (p *Predictor) refused(e text.Pair) string {
-	if _, ok := p.Renderer.(spanner); ok && e.B == "" {
-		return single
+// Refused says why a model with a Renderer does not answer an example, or returns "".
+func Refused(r Renderer, t *text.Tokenizer, e text.Pair) string {
+	switch r.(type) {
+	case spanner:
+		if e.B == "" {
+			return single
+		}
+	case embedder:
+		if e.B != "" {
+			return "a pair is given, and the model makes a vector of one text; expected single texts"
+		}
 	}
-	return Empty(p.Tokenizer, e)
+	return Empty(t, e)
 }
+
+// refused is Refused of the Predictor.
+func (p *Predictor) refused(e text.Pair) string { return Refused(p.Renderer, p.Tokenizer, e) }
 
 // blank reports whether a text has no tokens.
 func blank(t *text.Tokenizer, s string) bool {

@@ -100,6 +100,8 @@ func NewRenderer(task string, outputs []OutputSpec) (Renderer, error) {
 		return newSpanner(outputs)
 	case "mlm":
 		return newFiller(outputs)
+	case "embed":
+		return newEmbedder(outputs)
 	default:
 		return newByKind(outputs), nil
 	}

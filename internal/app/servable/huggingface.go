@@ -101,10 +101,15 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	} else if err := checkPadding(form, vocab); err != nil {
 		return err
 	}
-	for _, f := range []struct {
-		name    string
-		content any
-	}{{"config.json", config}, {"tokenizer_config.json", tokenizer}, {"special_tokens_map.json", special}} {
+	files := []jsonFile{{"config.json", config}, {"tokenizer_config.json", tokenizer}, {"special_tokens_map.json", special}}
+	if o.Export.Contract.Task == string(convert.Embed) {
+		modules, err := o.sentenceTransformer(dir)
+		if err != nil {
+			return err
+		}
+		files = append(files, modules...)
+	}
+	for _, f := range files {
 		data, err := json.MarshalIndent(f.content, "", "  ")
 		if err != nil {
 			return err
@@ -123,6 +128,46 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 		return err
 	}
 	return vfs.SyncDir(dir)
+}
+
+// jsonFile is a file of JSON.
+type jsonFile struct {
+	name    string
+	content any
+}
+
+// sentenceTransformer returns the files that make a model of sentence-transformers of an encoder: how the
+// vectors of tokens become one. It makes the folders of its parts.
+func (o Options) sentenceTransformer(dir string) ([]jsonFile, error) {
+	c := o.Export.Contract.Model.Config
+	width, ok := o.Export.Contract.Model.HuggingFace.Config["hidden_size"]
+	if !ok {
+		width = o.Export.Contract.Model.HuggingFace.Config["dim"] // of DistilBERT
+	}
+	type module struct {
+		Number int    `json:"idx"`
+		Name   string `json:"name"`
+		Path   string `json:"path"`
+		Type   string `json:"type"`
+	}
+	const kind = "sentence_transformers.models."
+	modules := []module{{0, "0", "", kind + "Transformer"}, {1, "1", "1_Pooling", kind + "Pooling"}}
+	if normalize, _ := c["normalize"].(bool); normalize {
+		modules = append(modules, module{2, "2", "2_Normalize", kind + "Normalize"})
+	}
+	for _, m := range modules[1:] {
+		if err := vfs.MkdirAll(filepath.Join(dir, m.Path), 0o777); err != nil {
+			return nil, err
+		}
+	}
+	pooling := map[string]any{"word_embedding_dimension": width, "pooling_mode_cls_token": c["pooling"] == "first", "pooling_mode_mean_tokens": c["pooling"] == "mean",
+		"pooling_mode_max_tokens": false, "pooling_mode_mean_sqrt_len_tokens": false, "pooling_mode_weightedmean_tokens": false, "pooling_mode_lasttoken": false, "include_prompt": true}
+	return []jsonFile{
+		{"modules.json", modules},
+		{filepath.Join("1_Pooling", "config.json"), pooling},
+		{"sentence_bert_config.json", map[string]any{"max_seq_length": o.MaxLength, "do_lower_case": false}},
+		{"config_sentence_transformers.json", map[string]any{"prompts": map[string]string{}, "default_prompt_name": nil, "similarity_fn_name": "cosine"}},
+	}, nil
 }
 
 // huggingFaceTokenizer returns the settings of the tokenizer, and its special tokens.
@@ -238,10 +283,18 @@ func (o Options) card(form *graphs.HuggingFace, results map[string]float64) []by
 	if classes, ok := form.Config["architectures"].([]any); ok && len(classes) > 0 {
 		architecture = fmt.Sprint(classes[0])
 	}
-	fmt.Fprintf(&b, "---\nlibrary_name: transformers\ntags:\n- gorbit\n- %s\n---\n\n# %s\n\n", form.Config["model_type"], filepath.Base(filepath.Clean(o.Out)))
+	library := "transformers"
+	if o.Export.Contract.Task == string(convert.Embed) {
+		library = "sentence-transformers"
+	}
+	fmt.Fprintf(&b, "---\nlibrary_name: %s\ntags:\n- gorbit\n- %s\n---\n\n# %s\n\n", library, form.Config["model_type"], filepath.Base(filepath.Clean(o.Out)))
 	fmt.Fprintf(&b, "A `%s` that was trained with Gorbit. Load it with\n\n", architecture)
-	fmt.Fprintf(&b, "```python\nfrom transformers import AutoTokenizer, %s\n\n", architecture)
-	fmt.Fprintf(&b, "tokenizer = AutoTokenizer.from_pretrained(\".\")\nmodel = %s.from_pretrained(\".\")\n```\n\n", architecture)
+	if library == "sentence-transformers" {
+		b.WriteString("```python\nfrom sentence_transformers import SentenceTransformer\n\nmodel = SentenceTransformer(\".\")\n```\n\n")
+	} else {
+		fmt.Fprintf(&b, "```python\nfrom transformers import AutoTokenizer, %s\n\n", architecture)
+		fmt.Fprintf(&b, "tokenizer = AutoTokenizer.from_pretrained(\".\")\nmodel = %s.from_pretrained(\".\")\n```\n\n", architecture)
+	}
 	if len(o.Labels) > 0 {
 		fmt.Fprintf(&b, "Labels: %s.\n\n", strings.Join(o.Labels, ", "))
 	}

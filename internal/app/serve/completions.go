@@ -374,13 +374,9 @@ func textsOf(data json.RawMessage) ([]string, error) {
 // prompts implements body: a text, a list of texts, tokens, or lists of tokens.
 func (in *completion) prompts(m *served, most int) ([]generate.Request, []int32, error) {
 	g := m.Generates
-	texts, err := textsOf(in.Prompt)
-	tooMany := func(n int) error { return badf("the request has %d prompts; expected at most %d", n, most) }
-	if len(texts) > most {
-		return nil, nil, tooMany(len(texts))
-	}
+	texts, lists, err := textsOrTokens(in.Prompt, "prompt", most)
 	if err != nil {
-		texts = nil // some of a list whose others are no texts
+		return nil, nil, err
 	}
 	var out []generate.Request
 	for _, t := range texts {
@@ -393,24 +389,32 @@ func (in *completion) prompts(m *served, most int) ([]generate.Request, []int32,
 		}
 		out = append(out, r)
 	}
-	var ids []int32
-	var lists [][]int32
-	if err != nil && json.Unmarshal(in.Prompt, &ids) == nil {
-		lists, err = [][]int32{ids}, nil
-	}
-	if err != nil {
-		err = json.Unmarshal(in.Prompt, &lists)
-	}
 	for _, ids := range lists {
 		out = append(out, g.OfTokens(ids))
 	}
-	switch {
-	case err != nil || len(out) == 0:
-		return nil, nil, badf("prompt is %.60s; expected a text, a list of texts, a list of tokens, or a list of these", in.Prompt)
-	case len(out) > most:
-		return nil, nil, tooMany(len(out))
-	}
 	return out, g.EOSTokenIDs, nil
+}
+
+// textsOrTokens reads a field that is a text, a list of texts, a list of tokens, or a list of these, and has
+// at most so many.
+func textsOrTokens(data json.RawMessage, field string, most int) (texts []string, lists [][]int32, err error) {
+	if texts, err = textsOf(data); err != nil {
+		texts = nil // some of a list whose others are no texts
+		var ids []int32
+		if err = json.Unmarshal(data, &ids); err == nil && len(ids) > 0 {
+			lists = [][]int32{ids}
+		} else {
+			lists = nil
+			err = json.Unmarshal(data, &lists)
+		}
+	}
+	switch n := len(texts) + len(lists); {
+	case err != nil || n == 0:
+		return nil, nil, badf("%s is %.60s; expected a text, a list of texts, a list of tokens, or a list of these", field, data)
+	case n > most:
+		return nil, nil, badf("the request has %d of %s; expected at most %d", n, field, most)
+	}
+	return texts, lists, nil
 }
 
 // each starts the prompts and calls take with every update, until all are finished or the context ends.

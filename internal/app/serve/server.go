@@ -231,6 +231,7 @@ func (s *Server) routes() {
 	})
 	s.mux.Handle("GET /metrics", s.guarded(s.metrics.handler().ServeHTTP))
 	s.mux.Handle("GET /v1/models", s.guarded(s.list))
+	s.mux.Handle("POST /v1/embeddings", s.guarded(s.embed))
 	s.mux.Handle("POST /v1/completions", s.guarded(s.complete(completions)))
 	s.mux.Handle("POST /v1/chat/completions", s.guarded(s.complete(conversations)))
 	for _, path := range []string{"/v1/models/{model}", "/v1/models/{model}/versions/{version}"} {

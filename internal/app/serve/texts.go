@@ -38,7 +38,7 @@ func (m *Model) parseTexts(f form, body []byte, l limits) (*request, error) {
 			return nil, err
 		}
 		if encoding == nil {
-			if reason := predict.Empty(t.Tokenizer, pair); reason != "" {
+			if reason := predict.Refused(m.Renderer, t.Tokenizer, pair); reason != "" {
 				return nil, badf("example %d: %s", i+1, reason)
 			}
 		}

@@ -68,7 +68,7 @@ func PackedFor(p params.Params, c *graphs.Contract) packed.Config {
 	}
 	l.VocabSize = bound(c, packed.InputIDs)
 	l.NumTypes = bound(c, packed.TypeIDs)
-	l.MaxTokens = positions(c)
+	l.MaxTokens, l.Texts = positions(c), c.Texts()
 	// XLA compiles the graph again for every new shape.
 	l.FixedRowLength = c.XLA
 	for _, f := range c.Features {
@@ -128,7 +128,9 @@ func standardFeature(f graphs.Feature) bool {
 	switch f.Name {
 	case packed.InputIDs, packed.TypeIDs:
 		return is("int32", "", AxisRows, AxisLength)
-	case packed.SequenceIDs, packed.PositionIDs:
+	case packed.PositionIDs:
+		return is("int32", f.Name, AxisRows, AxisLength) || is("int32", graphs.MakeTextPositions, AxisRows, AxisLength)
+	case packed.SequenceIDs:
 		return is("int32", f.Name, AxisRows, AxisLength)
 	case packed.ClsPositions:
 		return is("int32", "starts", AxisExamples)
@@ -238,6 +240,9 @@ func bound(c *graphs.Contract, feature string) int {
 
 // positions returns the number of positions of a graph, or 0 if unknown.
 func positions(c *graphs.Contract) int { return bound(c, packed.PositionIDs) }
+
+// mostTokens returns the most tokens of an example of a graph, or 0 if unknown.
+func mostTokens(c *graphs.Contract) int { return positions(c) * c.Texts() }
 
 // TakesTokens reports whether a graph takes tokens of texts, packed into rows.
 func TakesTokens(c *graphs.Contract) bool { return c.Input != graphs.InputDense }

@@ -49,6 +49,11 @@ type Drawer interface {
 // OpenModel composes the export's graph for the devices in the params. local is the data that the
 // workers read themselves, or nil.
 func OpenModel(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, local *strategy.LocalInput, env Env) (Placed, error) {
+	if functions == strategy.FunctionsTrain || p.Strategy.Kind() == devices.TPU { // others evaluate whole batches
+		if err := checkWhole(p, export.Contract); err != nil {
+			return Placed{}, err
+		}
+	}
 	switch p.Strategy.Kind() {
 	case devices.TPU:
 		return openTPU(ctx, p, export, functions, env)
@@ -76,6 +81,30 @@ func OpenModel(ctx context.Context, p params.Params, export *graphs.Export, func
 		return Placed{}, errors.Join(err, f.Close())
 	}
 	return Placed{Strategy: m, Workers: f, Drawer: m}, nil
+}
+
+// checkWhole returns a *params.Error if the params divide the batches of a graph whose loss compares the
+// examples of a batch: its parts would be compared among themselves.
+func checkWhole(p params.Params, c *graphs.Contract) error {
+	if c.Loss != graphs.LossAcross {
+		return nil
+	}
+	const why = "the loss of the graph compares the examples of a batch, which must be computed in one part on one device"
+	switch s := p.Strategy; {
+	case s.TPU != "":
+		return params.Errorf("strategy.tpu", "is %s: %s; expected a CPU or GPU; leave out --tpu", s.TPU, why)
+	case s.Workers != "":
+		return params.Errorf("strategy.workers", "is %s: %s; leave out --workers", s.Workers, why)
+	case s.Kind() == devices.Mirrored && s.Devices != "":
+		return params.Errorf("strategy.devices", "is %s: %s; expected one, as with --devices %s:1", s.Devices, why, strings.ToLower(strings.Split(s.Devices, ":")[0]))
+	case s.Kind() != devices.Auto && s.Kind() != devices.One:
+		return params.Errorf("strategy.name", "is %s: %s; expected %s or %s", s.Name, why, devices.Auto, devices.One)
+	case s.Accumulate > 1:
+		return params.Errorf("strategy.accumulate", "is %d: %s; expected 1", s.Accumulate, why)
+	case p.Runtime.Lanes > 1:
+		return params.Errorf("runtime.lanes", "is %d: %s; expected 1, or 0, which is 1 for this graph", p.Runtime.Lanes, why)
+	}
+	return nil
 }
 
 // openTPU starts the TPU of the params and composes the graph for all of its cores.
@@ -218,7 +247,9 @@ func placeLocally(p params.Params, export *graphs.Export, functions strategy.Fun
 	if p.Strategy.Devices != "" {
 		device = on.Names()[0]
 	}
-	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 {
+	// On the first device of several.
+	whole := functions == strategy.FunctionsTrain && export.Contract.Loss == graphs.LossAcross
+	if kind == devices.Mirrored || kind == devices.Auto && p.Runtime.Device == "" && on.Count > 1 && !whole {
 		return place{on.Names(), true}, config, nil
 	}
 	if device == "" && on.Count == 0 || isCPU(device) {

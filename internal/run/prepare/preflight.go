@@ -48,6 +48,7 @@ func PreflightTraining(ctx context.Context, s *Setup, folder string, before *par
 	f.rowLength(before)
 	f.graph()
 	f.additive()
+	f.texts()
 	f.schedule()
 	if _, err := ClassWeightsOf(f.params, f.contract, f.records.Manifest); err != nil {
 		f.add("%v", err)
@@ -202,7 +203,7 @@ func RowLengthOf(m *convert.Manifest, c *graphs.Contract) int {
 		}
 	}
 	n := max(packed.DefaultRowLength, (longest+rowStep-1)/rowStep*rowStep)
-	if most := positions(c); most > 0 {
+	if most := mostTokens(c); most > 0 {
 		n = min(n, most)
 	}
 	return n
@@ -257,7 +258,7 @@ func RowExamplesOf(m *convert.Manifest, p params.Params) int {
 // rowLength reports rows that are longer than the graph's positions. A run that began with such
 // rows keeps them.
 func (f *Preflight) rowLength(before *params.Params) {
-	n, most := f.params.Data.RowLength, positions(f.contract)
+	n, most := f.params.Data.RowLength, mostTokens(f.contract)
 	if most > 0 && n > most && (before == nil || before.Data.RowLength != n) {
 		f.add("data.row_length is %d; expected at most %d, the positions of the graph; use --set data.row_length=%[2]d, or leave it out", n, most)
 	}
@@ -269,8 +270,17 @@ func (f *Preflight) additive() {
 	if f.contract.Additive {
 		return
 	}
-	if s.Elastic {
+	if err := checkWhole(f.params, f.contract); err != nil {
+		f.add("%v", err)
+	} else if s.Elastic {
 		f.add("strategy.elastic is true, and the graph's results depend on how a batch is divided, as with batch normalization; expected a division that stays; leave out --elastic")
+	}
+}
+
+// texts reports settings that examples of several texts do not have.
+func (f *Preflight) texts() {
+	if n := f.contract.Texts(); n > 1 && f.params.Data.Truncate {
+		f.add("data.truncate is true, and an example of the graph is %d texts, of which the last would be cut; expected false; convert with a lower --max-length in its place", n)
 	}
 }
 
@@ -454,12 +464,14 @@ func (f *Preflight) lengths(split string) {
 	if !TakesTokens(f.contract) {
 		return
 	}
-	s, most, row := f.of(split), positions(f.contract), f.params.Data.RowLength
+	s, most, row := f.of(split), mostTokens(f.contract), f.params.Data.RowLength
 	if s == nil || f.params.Data.Truncate {
 		return
 	}
 	longest := s.Lengths.Max
-	switch {
+	switch positions := positions(f.contract); {
+	case positions > 0 && s.LongestText > positions:
+		f.add("data %s: split %s has texts of up to %d tokens; expected at most %d, the positions of the graph; convert with --max-length %[4]d", f.records.Dir, split, s.LongestText, positions)
 	case most > 0 && longest > most:
 		f.add("data %s: split %s has examples of up to %d tokens; expected at most %d, the positions of the graph; convert with --max-length %[4]d, or shorten them with --set data.truncate=true", f.records.Dir, split, longest, most)
 	case row > 0 && longest > row:

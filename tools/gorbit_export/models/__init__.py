@@ -82,6 +82,8 @@ class Model:
             {"model/dense/kernel": "fc.weight"}. Instead of a name there may be a dict as in
             the contract, {"name": "fc.weight", "transpose": True}, or a list of several.
         task: the kind of metrics and answers, where gorbit has one for it ("" has none).
+        across_examples: whether the loss of an example depends on the others of its batch, as
+            that of contrastive learning does. Batches then stay whole, on one device.
     """
 
     model: Any
@@ -98,6 +100,7 @@ class Model:
     example: Callable[[int], Mapping[str, Any]] | None = None
     foreign: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     task: str = ""
+    across_examples: bool = False
 
 
 def restore(model: Any, source: Any) -> Any:

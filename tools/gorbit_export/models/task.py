@@ -76,7 +76,7 @@ class ModelTask(task.Task):
         """
         user, self.notes = compiled.take(user)
         self.user = user
-        self.name = user.task
+        self.name, self.across = user.task, user.across_examples
         self.features = features(user.features)
         self.hyperparameters: list[task.Hyperparameter] = []
         self._settings, self._drawn = settings or {}, drawn
@@ -517,10 +517,11 @@ class ModelTask(task.Task):
                 self._weights.name,
                 self.precision,
             )
-            _refuse(finding)
+            _refuse(finding, self.across)
             batch, known = self.example.batch(probe.COUNT), self.user.example is not None
             varied = contrast.vary(self.features, batch, known)
-            if name := contrast.dependent(evaluate, predict, varied, self.precision):
+            name = contrast.dependent(evaluate, predict, varied, self.precision)
+            if name and not (self.across and name == "loss_sum"):
                 what = "the loss" if name == "loss_sum" else f"the prediction {name}"
                 raise Refusal(
                     f"{what} of an example depends on the other examples of its batch where they "
@@ -529,7 +530,12 @@ class ModelTask(task.Task):
                 )
             training = finding.training and contrast.adds_up(run_train, varied, self.precision)
         self.additive = training and finding.padding
-        if not training:
+        if self.across and training and not finding.evaluation and not name:
+            self._note(
+                "the loss of a batch is the sum of its parts'; without across_examples, several "
+                "devices could share a batch"
+            )
+        if not training and not self.across:
             self._note(
                 "training depends on which examples share a batch (batch normalization and means "
                 "over a batch in add_loss do so); replicas and micro-batches change it a little, "
@@ -663,17 +669,21 @@ class ModelTask(task.Task):
         return self._foreign.get(path, [])
 
 
-def _refuse(finding: probe.Finding) -> None:
-    """Raises Refusal for a model whose evaluation depends on which examples share a batch."""
+def _refuse(finding: probe.Finding, across: bool) -> None:
+    """Raises Refusal for a model whose evaluation depends on which examples share a batch.
+
+    Where losses are declared to be across examples, predictions alone must not depend on it.
+    """
     if not finding.finite:
         raise Refusal(
             "the loss is not a finite number on drawn features; expected example= in build(), "
             "which gives a batch that the model can learn from"
         )
-    if finding.evaluation:
+    if finding.evaluation and not across:
         raise Refusal(
             f"the evaluation's {finding.evaluation} of a batch is not the sum of its parts'; "
-            "expected a loss and metrics of each example by itself"
+            "expected a loss and metrics of each example by itself, or across_examples=True of "
+            "the Model for a loss that compares the examples of a batch"
         )
     if finding.prediction:
         raise Refusal(
