@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
@@ -168,10 +169,14 @@ func (r *Run) Labels() []string {
 
 // MaxLength returns the maximum number of tokens of an example of the run.
 func (r *Run) MaxLength() int {
-	if r.Manifest != nil && r.Manifest.MaxLength > 0 {
-		return min(r.Manifest.MaxLength, r.Params.Data.RowLength)
+	most := r.Params.Data.RowLength
+	if f := r.Export.Contract.Feature(packed.PositionIDs); f != nil && f.Below != nil {
+		most = min(most, f.Classes()) // a row of several texts may be longer
 	}
-	return r.Params.Data.RowLength
+	if r.Manifest != nil && r.Manifest.MaxLength > 0 {
+		return min(r.Manifest.MaxLength, most)
+	}
+	return most
 }
 
 // PredictSplit classifies the records of a split and calls each with the answers, in order. A

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -36,7 +37,7 @@ func TestTextTasks(t *testing.T) {
 			env.Setenv("WEIGHTS", filepath.Join(testkit.Root(), "tools/tests/goldens/seq2seq/t5.safetensors"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch, "sameloss": lossesAreSame, "listens": awaitListener, "post": postJSON, "vectors": vectorsAre},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch, "sameloss": lossesAreSame, "listens": awaitListener, "post": postJSON, "vectors": vectorsAre, "sentences": sentencesAre},
 	})
 }
 
@@ -124,6 +125,34 @@ func vectorsAre(ts *testscript.TestScript, _ bool, args []string) {
 		for k, v := range expected {
 			if math.Abs(float64(got[k])-v/math.Sqrt(squares)) > 1e-5 {
 				ts.Fatalf("vector %d is %v; expected %v", i, got, expected)
+			}
+		}
+	}
+}
+
+// sentenceTransformers names a Python that has sentence-transformers, which is too large to install for a
+// test.
+const sentenceTransformers = "GORBIT_SENTENCE_TRANSFORMERS"
+
+// sentencesAre compares the vectors that sentence-transformers makes of texts with those of predictions.
+// sentences MODEL PREDICTIONS TEXT...
+func sentencesAre(ts *testscript.TestScript, _ bool, args []string) {
+	python := os.Getenv(sentenceTransformers)
+	if python == "" {
+		ts.Logf("%s is not set; expected a Python with sentence-transformers", sentenceTransformers)
+		return
+	}
+	const script = "import json, sys; from sentence_transformers import SentenceTransformer as S\n" +
+		"for v in S(sys.argv[1], device='cpu').encode(sys.argv[2:]).tolist(): print(json.dumps({'embedding': v}))"
+	ts.Check(ts.Exec(python, append([]string{"-c", script, ts.MkAbs(args[0])}, args[2:]...)...))
+	theirs, ours := strings.Split(ts.ReadFile("stdout"), "\n"), strings.Split(ts.ReadFile(args[1]), "\n")
+	for i := range args[2:] {
+		var got, want struct{ Embedding []float64 }
+		ts.Check(json.Unmarshal([]byte(theirs[i]), &got))
+		ts.Check(json.Unmarshal([]byte(ours[i]), &want))
+		for k, v := range want.Embedding {
+			if len(got.Embedding) != len(want.Embedding) || math.Abs(got.Embedding[k]-v) > 1e-5 {
+				ts.Fatalf("text %d: %v; expected %v", i, got.Embedding, want.Embedding)
 			}
 		}
 	}

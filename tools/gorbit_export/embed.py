@@ -14,7 +14,7 @@ Tensor = tf.Tensor
 LOSSES = ("ranking", "triplet", "cosine")
 """Multiple negatives ranking, of pairs or triplets; triplet; the error of cosines, of scores."""
 POOLINGS = ("mean", "first")
-_PART = tf.constant(32, tf.uint64)
+_PART = 32
 """Sites of a part of a batch are so many bits away from those of the part before."""
 
 
@@ -199,15 +199,18 @@ class Embed(encoded.EncoderTask):
 
         def part(i: Tensor) -> Tensor:
             own = tuple(grid[i * size : (i + 1) * size] for grid in grids)
-            far = tf.stack([tf.constant(0, tf.uint64), tf.bitwise.left_shift(tf.cast(i, tf.uint64), _PART)])
+            far = tf.bitwise.left_shift(tf.cast(i, tf.uint64), tf.constant(_PART, tf.uint64))
+            far = tf.stack([tf.constant(0, tf.uint64), far])
             random = dropout.random
             random = ops.Random(random.key, random.counter + far)
             return self._pooled(own, wanted, dataclasses.replace(dropout, random=random))
 
+        def more(i: Tensor, _: Any) -> Tensor:
+            return i < count
+
         @tf.custom_gradient
         def pooled(one: Tensor) -> tuple[Tensor, Any]:
             start = tf.zeros([tf.shape(wanted)[0], self.build.config.hidden_size])
-            more = lambda i, _: i < count
             _, total = tf.while_loop(
                 more, lambda i, sum_: (i + 1, sum_ + part(i)), (0, start), parallel_iterations=1
             )
@@ -261,7 +264,7 @@ def _cosines(vectors: Tensor) -> Tensor:
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """Returns distances as torch.nn.functional.pairwise_distance, which adds 1e-6 to differences."""
+    """Returns distances as torch.nn.functional.pairwise_distance, which adds 1e-6."""
     return tf.sqrt(ops.row_sums(tf.square(a - b + 1e-6)))
 
 

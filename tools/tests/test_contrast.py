@@ -85,6 +85,8 @@ def test_a_loss_that_compares_examples_is_declared():
     contract = export.Export(made, made.optimizer).contract()
     assert (contract["loss"], contract["additive"]) == ("across_examples", False)
     assert not any("share a batch" in note for note in made.notes)
-    with pytest.raises(Refusal, match="^the prediction"):
+    with pytest.raises(Refusal, match=r"^the prediction"):
         inspected(lambda x: ops.maximum(x, ops.max(x) - 50), loss=compared, across_examples=True)
-    assert any("could share a batch" in note for note in inspected(lambda x: x, across_examples=True).notes)
+    assert any(
+        "could share a batch" in note for note in inspected(lambda x: x, across_examples=True).notes
+    )

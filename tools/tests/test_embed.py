@@ -97,7 +97,9 @@ def test_losses_gradients_and_vectors_are_those_of_sentence_transformers(name, p
     np.testing.assert_allclose(got["loss_sum"] / 4, CASES["cases"][name]["loss"], rtol=2e-5)
     theirs = safetensors(FOLDER / f"{name}.safetensors")
     want = {"loss_sum": got["loss_sum"]}
-    paths = {v.ref(): p for p, v in export.Export(task, optimizers.AdamW()).variables_by_path.items()}
+    paths = {
+        v.ref(): p for p, v in export.Export(task, optimizers.AdamW()).variables_by_path.items()
+    }
     for layer in task.model.submodules:
         for variable, foreign in layer.foreign() if hasattr(layer, "foreign") else ():
             value = theirs.pop(next(n for n in foreign.names if n in theirs))
@@ -116,7 +118,7 @@ def test_losses_gradients_and_vectors_are_those_of_sentence_transformers(name, p
 def test_parts_give_the_gradient_of_the_whole(name, size):
     features = batch(name, [[3], [1, 0], [2]])
     whole = trained(golden(name), features)
-    close(trained(golden(name, cache_rows=size), features), whole, 1e-6)
+    close(trained(golden(name, cache_rows=size), features), whole, 5e-6)
 
 
 def test_parts_draw_other_numbers_and_the_same_ones_backward():

@@ -118,6 +118,13 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 			return err
 		}
 	}
+	for _, f := range files {
+		if at := filepath.Dir(f.name); at != "." {
+			if err := vfs.SyncDir(filepath.Join(dir, at)); err != nil {
+				return err
+			}
+		}
+	}
 	if err := vfs.WriteFile(filepath.Join(dir, vocab.Name), vocab.Content); err != nil {
 		return err
 	}

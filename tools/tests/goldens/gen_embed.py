@@ -86,7 +86,7 @@ def main() -> None:
             value = loss([batch(texts) for texts in TEXTS[:count]], labels)
             value.backward()
             gradients = {
-                n.split("auto_model.", 1)[-1]: p.grad.clone().contiguous()
+                n.split("model.", 1)[-1]: p.grad.clone().contiguous()
                 for n, p in model.named_parameters()
                 if p.grad is not None
             }
