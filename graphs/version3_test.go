@@ -199,6 +199,8 @@ func TestVersion3Errors(t *testing.T) {
 		{`"version": 3`, `"version": 4`, "version is 4; expected 2 or 3"},
 		{`"input": "dense"`, `"input": "ragged"`, `input is "ragged"; expected packed or dense`},
 		{`"input": "dense"`, `"input": "packed"`, `feature real has make "mask" and input is "packed"; expected input "dense"`},
+		{`"additive": false`, `"loss": "pairs"`, `loss is "pairs"; expected each_example or across_examples`},
+		{`"make": "mask"`, `"make": "text_position_ids"`, `expected input "packed"`},
 		{`"additive": false`, `"additive": 0`, "field additive is a JSON number; expected bool"},
 		{`"better": "higher"}`, `"better": "more"}`, `best is the "more" value of metric "accuracy"; expected a metric, higher or lower`},
 		{`"better": "higher"}`, `"better": "lower"}`, `metric accuracy gets better "higher" and best has "lower"; expected the same`},
@@ -450,5 +452,27 @@ func TestOpenRefusesVersion3(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, test.want)
 			}
 		})
+	}
+}
+
+// TestAcross reads what a loss that compares examples, and examples of several texts, mean.
+func TestAcross(t *testing.T) {
+	c, err := parseContract([]byte(strings.Replace(miniatureContract, `"format"`, `"loss": "across_examples", "additive": true, "format"`, 1)))
+	if err != nil || c.Additive || c.Loss != LossAcross || c.Texts() != 1 {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	two, rows := int64(2), []string{"rows", "length"}
+	types := Feature{Name: "type_ids", DType: "int32", Role: RoleInput, Axes: rows, Shape: []int64{-1, -1}, Below: &two}
+	positions := Feature{Name: "position_ids", DType: "int32", Role: RoleInput, Axes: rows, Shape: []int64{-1, -1}, Make: MakeTextPositions}
+	c.Features = []Feature{types, positions}
+	if err := c.checkFeatures(); err != nil || c.Texts() != 2 {
+		t.Errorf("%d texts, %v", c.Texts(), err)
+	}
+	for _, features := range [][]Feature{{positions}, {types}} {
+		c.Features = append(features[:len(features):len(features)], positions)
+		c.Features[0].Below = nil
+		if err := c.checkMake(positions); err == nil || !strings.Contains(err.Error(), "expected it of position_ids, and a feature type_ids of dtype int32 with below 2 or more") {
+			t.Errorf("%v: %v", features, err)
+		}
 	}
 }
