@@ -25,6 +25,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs/gcstest"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
 // binaries is the folder for the programs that newUser builds.
@@ -93,6 +94,7 @@ func TestScripts(t *testing.T) {
 			"answers":  sameAnswer,
 			"fetch":    fetchObject,
 			"encoder":  writeEncoder,
+			"rewrite":  rewriteRecords,
 		},
 	})
 }
@@ -133,6 +135,48 @@ func writeEncoder(ts *testscript.TestScript, neg bool, args []string) {
 	var out bytes.Buffer
 	ts.Check(checkpoint.WriteSafetensors(&out, tensors, nil))
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), out.Bytes(), 0o644))
+}
+
+// rewriteRecords writes the records of a file as other programs do: padded, with an attention_mask, without
+// segments, and with the label as the feature target, or without any: rewrite FROM TO none|gzip|zlib LABEL.
+func rewriteRecords(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: rewrite FROM TO none|gzip|zlib LABEL")
+	}
+	compression, err := tfrecord.ParseCompression(args[2])
+	ts.Check(err)
+	in, err := tfrecord.Open(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer in.Close()
+	out, err := tfrecord.Create(ts.MkAbs(args[1]), tfrecord.Compress(compression))
+	ts.Check(err)
+	for {
+		record, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		ts.Check(err)
+		features, err := tfrecord.ParseExample(record)
+		ts.Check(err)
+		var ids, mask, label []int64
+		for _, f := range features {
+			switch f.Name {
+			case "input_ids":
+				ids = append(slices.Clone(f.Int64s), make([]int64, 20-len(f.Int64s))...)
+				mask = append(slices.Repeat([]int64{1}, len(f.Int64s)), make([]int64, 20-len(f.Int64s))...)
+			case "label_ids":
+				label = f.Int64s
+			}
+		}
+		with := []tfrecord.Feature{tfrecord.Int64Feature("input_ids", ids...), tfrecord.Int64Feature("attention_mask", mask...)}
+		if args[3] != "none" {
+			with = append(with, tfrecord.Int64Feature(args[3], label...))
+		}
+		example, err := tfrecord.AppendExample(nil, with...)
+		ts.Check(err)
+		ts.Check(out.Write(example))
+	}
+	ts.Check(out.Close())
 }
 
 // exitCodeIs runs a command and compares its exit code: exitcode 2 gorbit train. Its output can be

@@ -168,6 +168,10 @@ func ClassWeightsOf(p params.Params, c *graphs.Contract, m *convert.Manifest) (*
 			return nil, bad(fmt.Errorf("%s needs the number of examples of each class, which data %s do not say for split %s; expected data with named classes that gorbit convert wrote; give the weights instead, as in --set data.class_weights.0=2",
 				params.ClassesBalanced, p.Data.Dir, p.Data.Train))
 		}
+		if s := m.Splits[p.Data.Train]; p.Data.TrainExamples > 0 && p.Data.TrainExamples < s.Records {
+			return nil, params.Errorf("data.class_weights", "is %s, which counts all %d examples of split %s, and data.train_examples is %d; give the weights instead, as in --set data.class_weights.0=2, or leave out one of them",
+				params.ClassesBalanced, s.Records, p.Data.Train, p.Data.TrainExamples).And("data.train_examples")
+		}
 		out.Of = balanced(counts)
 	} else if out.Of, err = label.numbers(p.Data.ClassWeights.Of); err != nil {
 		return nil, bad(err)

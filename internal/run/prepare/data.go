@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/convert"
@@ -103,12 +104,18 @@ func (d *Data) Open(ctx context.Context, p params.Params, c *graphs.Contract, sp
 	return set, nil
 }
 
-// OfSplit names the split of an error, and says how a feature of a dense graph that a record lacks is
-// found under another name.
+// OfSplit names the split of an error, and says how a label, or a feature of a dense graph, that a record
+// lacks is found under another name.
 func OfSplit(p params.Params, c *graphs.Contract, split string, err error) error {
 	err = fmt.Errorf("split %s: %w", split, err)
 	var lacks *dataset.RecordError
-	if TakesTokens(c) || !errors.As(err, &lacks) || !strings.HasPrefix(lacks.Reason, "is missing") {
+	if !errors.As(err, &lacks) || !strings.HasPrefix(lacks.Reason, "is missing") {
+		return err
+	}
+	if label := c.Label(); label != nil && slices.Contains([]string{label.Name, convert.LabelIDs, p.Data.Features[label.Name]}, lacks.Feature) {
+		return fmt.Errorf("%w; expected a label in each record to train and to evaluate: if it has another name, --set data.features.%s=NAME; records without labels get answers alone, with gorbit predict --split %s", err, label.Name, split)
+	}
+	if TakesTokens(c) {
 		return err
 	}
 	for _, f := range c.Features {

@@ -155,7 +155,7 @@ func PreflightSplit(s *Setup, folder, split string, use use) error {
 		f.features(use != ToPredict, split)
 		f.lengths(split)
 		if use != ToPredict {
-			f.answers(split, "evaluate a split with labels, with --split NAME")
+			f.answers(split, "evaluate a split with labels, with --split NAME, or ask for the answers alone, with gorbit predict --split "+split)
 		}
 	}
 	f.RunMeaning(folder)
