@@ -122,6 +122,10 @@ type Config struct {
 	// TextColumn, PairColumn and LabelColumn name the columns of TextTask. If
 	// PairColumn or LabelColumn is "", there is no second text or no label.
 	TextColumn, PairColumn, LabelColumn string
+	// ChoiceColumns name the columns of the choices of Choices, in their order, or the one of JSON that has
+	// a list of them. TextColumn is what all go with, and PairColumn, if there is one, what stands before
+	// each choice, with a space after it.
+	ChoiceColumns []string
 	// ChatColumn names the column of JSON with conversations, for LanguageModel. Each is rendered by the chat
 	// template of the tokenizer, and what the assistant says is learned.
 	ChatColumn string
@@ -233,6 +237,7 @@ func (c *Config) validateColumns() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
 	c.validateSides(fail)
+	c.validateChoices(fail)
 	if c.Schema != "" {
 		if c.Task != "" || c.TextColumn != "" || c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil {
 			fail("a schema is given, which has the columns; leave out the task, columns and labels")

@@ -28,6 +28,9 @@ const (
 	// Embed asks how near texts are to each other: the tokens of two or three, each with its special
 	// tokens, whose numbers are in segment_ids; and a score in label, where there are scores.
 	Embed Kind = "embed"
+	// Choices asks which of several texts goes with a text: the number of the right one in label_ids. The
+	// tokens of all are in one record, which says where those of each begin.
+	Choices Kind = "choices"
 )
 
 // DefaultLabelSeparator separates the labels of MultiLabel in a field.
@@ -119,6 +122,8 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("format is %s; expected conll, brown, jsonl or json for task %s", c.Format, c.Task)
 	case c.Format == Brown && (c.TextColumn != "" || c.LabelColumn != ""):
 		fail("format %s has no columns; leave out the text column and the label column", Brown)
+	case kind == Choices && slices.Contains([]Format{PlainLines, CoNLL, Brown, SQuAD}, c.Format):
+		fail("format is %s; expected tsv, csv, jsonl, json, npz or tfrecord for task %s", c.Format, Choices)
 	case kind != Classification && c.LabelThreshold != nil:
 		fail("a label threshold is given; task %s has no use for one", c.Task)
 	case (kind == Regression || kind == Embed) && len(c.Labels) > 0:
@@ -226,11 +231,12 @@ var free = map[string]Kind{
 	string(QuestionAnswering): QuestionAnswering,
 	string(Seq2Seq):           Seq2Seq,
 	string(Embed):             Embed,
+	string(Choices):           Choices,
 }
 
 // Tasks returns the names of the tasks: TextTask, the others whose columns the configuration names,
 // and those of GLUE.
 func Tasks() []string {
-	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Embed)}
+	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Embed), string(Choices)}
 	return append(names, slices.Sorted(maps.Keys(tasks))...)
 }

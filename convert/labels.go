@@ -65,7 +65,7 @@ func newLabels(ctx context.Context, cfg *Config, guess bool) (*labels, error) {
 		if err := checkTwice(cfg, "labels with --labels"); err != nil {
 			return nil, err
 		}
-		if guess && t.kind == Classification {
+		if guess && (t.kind == Classification || t.kind == Choices) {
 			values = guessLabels(ctx, cfg, t.label)
 			l.guessed = values != nil
 		}

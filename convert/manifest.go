@@ -78,6 +78,10 @@ type Columns struct {
 	Negative string `json:"negative,omitempty"`
 	// Target is that of the targets of Seq2Seq, whose sources are in Text.
 	Target string `json:"target,omitempty"`
+	// Choices are those of the choices of Choices; if a column has a list of them, it is Pair. Stem is what
+	// stands before each.
+	Choices []string `json:"choices,omitempty"`
+	Stem    string   `json:"stem,omitempty"`
 }
 
 // Vocab describes the vocabulary and how text is prepared for it. All but a vocab.txt say the latter themselves.
@@ -192,10 +196,11 @@ type Source struct {
 // has none.
 func (m *Manifest) HasVocab() bool { return m.Vocab != (Vocab{}) }
 
-// Pairs reports whether a model sees pairs of texts. A text and what follows it, of LanguageModel, are
-// one text, and those of Embed are seen one by one.
+// Pairs reports whether a model sees pairs of texts, or a text and choices. A text and what follows it, of
+// LanguageModel, are one text, and those of Embed are seen one by one.
 func (m *Manifest) Pairs() bool {
-	return m.Columns.Pair != "" && m.Kind() != LanguageModel && m.Kind() != Embed
+	kind := m.Kind()
+	return m.Columns.Pair != "" && kind != LanguageModel && kind != Embed || kind == Choices
 }
 
 // Kind returns what the examples of the dataset ask for.

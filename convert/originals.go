@@ -75,7 +75,7 @@ func (m *Manifest) Originals(ctx context.Context, split string, c OriginalsConfi
 		for _, name := range o.maker.columns {
 			columns = append(columns, table.Column{Name: name, Words: true, Nulls: o.maker.missing != nil})
 		}
-	case t.kind.texts(), t.kind == Seq2Seq, t.kind == Embed:
+	case t.kind.texts(), t.kind == Seq2Seq, t.kind == Embed, t.kind == Choices:
 		return nil, fmt.Errorf("records of task %s are not made of whole texts", m.Task)
 	case t.kind == QuestionAnswering:
 		number = QuestionID

@@ -64,6 +64,17 @@ func (r *recorder) texts(number int64, ids, texts []int32, a answer) []byte {
 	return r.end()
 }
 
+// choices returns the Example of a question, valid until the next call.
+func (r *recorder) choices(number int64, q question, a answer) []byte {
+	r.begin(10*len(q.ids) + 10*len(q.starts) + 256)
+	r.each("\n\x0b"+SegmentIDs, q.types)
+	r.answer(a)
+	r.each("\n\x09"+InputIDs, q.ids)
+	r.one("\n\x0a"+ExampleID, uint64(number))
+	r.each("\n\x0d"+ChoiceStarts, q.starts)
+	return r.end()
+}
+
 // window returns the Example of a window of a question, valid until the next call. number is the
 // record's number, first and last are the tokens of the answer, if it is known.
 func (r *recorder) window(number, question int64, w qa.Window, first, last int, known bool) []byte {

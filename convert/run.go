@@ -32,6 +32,9 @@ const (
 	TokenWeights = "token_weights"
 	TargetIDs    = "target_ids"  // with the tokens around it, the end token last; only for Seq2Seq
 	WordStarts   = "word_starts" // one per id: 1 if it begins a word, else 0; only for MaskedLM
+	// ChoiceStarts are the numbers of the first tokens of the choices, each of which is with the text; only
+	// for Choices.
+	ChoiceStarts = "choice_starts"
 	ExampleID    = "example_id"  // one number: the row's number in its file, from 0
 
 	// Of QuestionAnswering: the first and last token of the answer, 0 where there is none in the record;
@@ -155,6 +158,8 @@ func newMaker(ctx context.Context, c *conversion, guess bool) (maker, error) {
 		return newSides(c)
 	case kind == Embed:
 		return newEmbeds(c), nil
+	case kind == Choices:
+		return newChoices(ctx, c, guess)
 	}
 	return newTexts(ctx, c, guess)
 }
@@ -349,7 +354,7 @@ func (c *conversion) pairs() bool {
 		return slices.ContainsFunc(c.schema.features, func(f *featureSchema) bool { return f.kind == KindText && len(f.columns) > 1 })
 	}
 	t := c.cfg.task()
-	return t.pair != "" && t.kind != Embed || t.kind == QuestionAnswering
+	return t.pair != "" && t.kind != Embed || t.kind == QuestionAnswering || t.kind == Choices
 }
 
 // twoSegments reports whether a template gives tokens the type 0, and from one on 1.

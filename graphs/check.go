@@ -167,6 +167,7 @@ var makes = map[string]made{
 	"target_example_ids":  {InputPacked, []string{"int32"}, targetAxes, false},
 	"starts":              {InputPacked, []string{"int32"}, []string{axisExamples}, false},
 	"offset":              {InputPacked, []string{"int32"}, []string{axisExamples}, false},
+	"parts":               {InputPacked, []string{"int32"}, []string{axisExamples}, true},
 	"masked_positions":    {InputPacked, []string{"int32"}, []string{"predictions"}, false},
 	"masked_labels":       {InputPacked, []string{"int32"}, []string{"predictions"}, false},
 	"masked_weights":      {InputPacked, []string{"float32"}, []string{"predictions"}, false},

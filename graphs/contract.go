@@ -306,6 +306,14 @@ func (f Feature) OfTarget() bool {
 	return len(f.Axes) > 1 && slices.Equal(f.Axes[:2], targetAxes)
 }
 
+// MakeParts is what the feature that divides examples into parts is made of.
+const MakeParts = "parts"
+
+// HasParts reports whether examples have parts, which are sequences of their own in a row.
+func (c *Contract) HasParts() bool {
+	return slices.ContainsFunc(c.Features, func(f Feature) bool { return f.Make == MakeParts })
+}
+
 // Masking describes how tokens are masked for a masked language model.
 type Masking struct {
 	MaskToken int32 `json:"mask_token"`

@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/run/record"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/runner"
+	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/task"
@@ -73,6 +74,10 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	if a.checkpoints.Names, err = t.names(); err != nil {
 		return nil, err
 	}
+	if lengths := t.Params.RowLengths(); lengths != nil {
+		layout := prepare.PackedFor(t.Params, contract)
+		a.model.Cut = func(features []strategy.Feature, step int64) []strategy.Feature { return layout.CutRows(features, lengths(step)) }
+	}
 	a.checkpoints.Logs = append(a.checkpoints.Logs, metrics, &a.files, &a.kept)
 	a.checkpoints.Frozen = append(a.checkpoints.Frozen, t.groups.Frozen()...)
 	if t.evaluations != nil {
@@ -109,6 +114,9 @@ func (t *training) source(on prepare.Placed, filled *loop.Filling) (runner.Sourc
 	if t.Params.Strategy.Input != params.InputLocal {
 		fed := loop.NewSource(t.examples, on, t.Params.Strategy.Accumulate)
 		fed.Filled, fed.Flops = filled, t.flops()
+		if t.Params.Train.LengthWarmup != "" {
+			fed.Flops.PerTokenPair = 0 // which pairs there are, the step says
+		}
 		// A TPU does not accumulate, and sums of other parts would be other sums.
 		fed.Whole = on.Tpu != nil || !t.Export.Contract.Additive
 		return fed, func() {}

@@ -305,6 +305,8 @@ func toAsk(c *graphs.Contract, m *convert.Manifest) string {
 			mask = cmp.Or(m.Vocab.Mask, mask)
 		}
 		return fmt.Sprintf(`--text "... %s ..."`, mask)
+	case c.Task == task.Choices:
+		return `--text "..." --text-pair '["...", "..."]'`
 	case c.Task == task.QuestionAnswering, m != nil && m.Pairs():
 		return `--text "..." --text-pair "..."`
 	case m != nil && m.Columns.Chat != "":

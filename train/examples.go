@@ -93,7 +93,7 @@ func (asItIs) Names() []string { return nil }
 
 // predictRaw predicts the records of a split, in order.
 func (r *Run) predictRaw(ctx context.Context, split string, each func(predict.Answer) error) error {
-	if !r.TakesTexts() {
+	if !r.TakesTexts() || r.Export.Contract.HasParts() {
 		return r.predictSplit(ctx, split, asItIs{}, each)
 	}
 	p, err := r.Predictor(nil)
@@ -216,7 +216,7 @@ func (e *examples) next(ctx context.Context, a *rawAnswer, each func(evaluation.
 	row := evaluation.Row{Record: b.Describe(0), Weight: e.weight(b), Generated: e.texts[e.read]}
 	e.read++
 	var ids, types []int32
-	if a != nil {
+	if a != nil && a.example.Encoding.IDs != nil {
 		ids, types = a.example.Encoding.IDs, a.example.Encoding.TypeIDs
 	} else if ids, types, err = e.unmasked(b); err != nil {
 		return err

@@ -183,7 +183,7 @@ func (r *Run) MaxLength() int {
 // record that is longer than a row is an error; with data.truncate, such records are cut and their
 // number is logged.
 func (r *Run) PredictSplit(ctx context.Context, split string, each func(predict.Answer) error) error {
-	if !r.TakesTexts() {
+	if !r.TakesTexts() || r.Export.Contract.HasParts() {
 		renderer, err := r.Renderer()
 		if err != nil {
 			return err

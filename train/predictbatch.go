@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
@@ -54,6 +55,9 @@ func (m batchModel) answer(ctx context.Context, b *dataset.Batch) ([]predict.Res
 		return nil, lostInRead(err)
 	}
 	examples := b.Features[0].Shape[0]
+	if starts := b.Feature(packed.ClsPositions); starts != nil { // the first one has rows
+		examples = starts.Shape[0]
+	}
 	places := make([]place, b.Examples)
 	for i := range places {
 		places[i].example = i

@@ -78,6 +78,7 @@ func TestTextTasksKeepPromises(t *testing.T) {
 			case "mlm":
 				p.Train.BatchWarmup = "0:2,2:4,4:8"
 			case "lm":
+				p.Train.LengthWarmup = "0:4,2:8,5:16"
 			default:
 				p.Optimizer.Hyperparameters["classifier_dropout"] = 0
 			}

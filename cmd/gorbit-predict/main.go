@@ -203,6 +203,7 @@ func answerRecords(ctx context.Context, o *options, model *served.Model, stdin i
 func answerTexts(ctx context.Context, o *options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
 	in := predict.Source(&predict.List{Texts: o.Texts, Pairs: o.Pairs})
 	if o.File != "" {
+		o.Columns.Choices = predict.Chooses(model.Renderer)
 		opened, closeFile, err := predict.Open(ctx, o.File, stdin, o.Columns)
 		if err != nil {
 			return err

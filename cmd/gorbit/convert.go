@@ -42,7 +42,8 @@ and "multilabel", whose label column has several labels. "tokens" reads sentence
 labels, in CoNLL columns, as word/label (--format brown) or from JSON; "mlm" reads texts without
 labels, one per line unless --text-column names a column, and cuts them into blocks, and so does
 "lm", whose models say what follows. "qa" reads questions with contexts and answers: SQuAD's
-files, or objects with question, context and answers.
+files, or objects with question, context and answers. "choices" reads texts with several texts each,
+in columns or a list, of which one goes with it.
 
 With --schema, a YAML file says which features to make of which columns: numbers,
 categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
@@ -135,7 +136,8 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringVar(&c.NegativeColumn, "negative-column", "", "task embed: column of a third text, which is not like the first")
 	f.Float64Var(&c.ScoreMax, "score-max", 0, "task embed: `NUMBER` that scores are divided by, that of texts which mean the same, such as 5 (default: 1)")
 	f.Lookup("score-max").DefValue = "" // the help text states the default
-	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label; task embed: of the score of two texts")
+	f.StringSliceVar(&c.ChoiceColumns, "choice-columns", nil, "task choices: `COLUMNS` of the choices, in their order, or the one with a list of them; --pair-column is what stands before each")
+	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label; task embed: of the score of two texts; task choices: of the number of the right one")
 	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: `CHARACTERS` that separate labels (default: a comma); in JSON they may be an array")
 	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")
 	f.BoolVar(&c.WordStarts, "word-starts", false, "task mlm: record where words start, so that whole words can be masked")
@@ -154,7 +156,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
 	help.Group(f, "What to convert", "task", "schema", "tokenizer", "vocab", "train", "dev", "test", "split")
 	help.Group(f, "The files", "format", "delimiter", "encoding", "no-header", "skip-bad-rows")
-	help.Group(f, "Columns and labels", "text-column", "pair-column", "chat-column", "source-column", "target-column", "prefix", "negative-column", "label-column", "score-max", "labels", "label-separator", "label-threshold")
+	help.Group(f, "Columns and labels", "text-column", "pair-column", "chat-column", "source-column", "target-column", "prefix", "negative-column", "choice-columns", "label-column", "score-max", "labels", "label-separator", "label-threshold")
 	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "max-target-length", "doc-stride", "all-pieces", "word-starts", "documents", "blocks")
 	help.Group(f, "Splits", "split-by-hash", "dev-fraction", "dev-ids", "shuffle", "seed")
 	help.Group(f, "Output", "out", "overwrite", "shards", "compression", "workers")

@@ -155,15 +155,16 @@ func (a *question) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger)
 	if run.Generates() && a.split == "" {
 		return a.generate(cmd, run, log)
 	}
+	renderer, err := run.Renderer()
+	if err != nil {
+		return err
+	}
+	a.Columns.Choices = predict.Chooses(renderer)
 	source, closeFile, err := a.source(cmd, run, log)
 	if err != nil {
 		return err
 	}
 	defer closeFile()
-	renderer, err := run.Renderer()
-	if err != nil {
-		return err
-	}
 	out, write, err := predict.Answers(shown.Data(cmd.OutOrStdout()), a.Out, a.Overwrite, source, predict.Format(a.Format), renderer)
 	if err != nil {
 		return err

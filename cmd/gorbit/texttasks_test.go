@@ -167,7 +167,7 @@ config = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
           "intermediate_size": 64, "vocab_size": 14, "max_position_embeddings": 32}
 (out / "config.json").write_text(json.dumps(config))
 tokens = "[PAD] [UNK] [CLS] [SEP] [MASK] good bad film plot ##s Ann Rome in ."
-for task, labels in {"regression": [], "multilabel": ["film", "plot"], "tokens": ["B-LOC", "B-PER", "O"], "qa": [], "mlm": []}.items():
+for task, labels in {"regression": [], "multilabel": ["film", "plot"], "tokens": ["B-LOC", "B-PER", "O"], "qa": [], "mlm": [], "choices": ["0", "1", "2"]}.items():
     data = out / ("data-" + task)
     data.mkdir()
     (data / "vocab.txt").write_text(tokens.replace(" ", "\n").lower().replace("[pad]", "[PAD]").replace("[unk]", "[UNK]")

@@ -117,7 +117,6 @@ type assembler struct {
 
 	start              int // first token of the example being collected
 	labeled, truncated int
-	count              []int32 // 0, 1, 2, ...
 	packer             packer
 	used, seqs         []int32 // of fixed rows: tokens and examples so far
 	bucket             int     // of fixed rows: the length of the batch's rows
@@ -262,9 +261,12 @@ func (a *assembler) end(id dataset.RecordID, label int32, labeled bool, weight f
 	if limit == a.cfg.RowLength {
 		what = "the row length of"
 	}
+	if reason := a.checkParts(n); reason != "" {
+		return reason
+	}
 	cut := false
 	if n > limit {
-		if !a.cfg.Truncate {
+		if !a.cfg.Truncate || a.cfg.parts() {
 			return fmt.Sprintf("has %d tokens, more than %s %d", n, what, limit)
 		}
 		for i, t := range a.tokens {
@@ -399,8 +401,8 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 	}
 	tokens := a.place(&of, m.floats, length)
 	var pairs int64
-	for _, l := range a.lengths {
-		pairs += int64(l) * int64(l)
+	for i, l := range a.lengths {
+		pairs += a.extras.parts(i).pairs(l)
 	}
 
 	// Another allocation holds everything that describes them.
@@ -432,7 +434,7 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 		b.lease.targets, b.lease.targetSpans = a.targets.lay(at), at.spans()
 		features = append(features, b.lease.targets...)
 	}
-	if !a.want[sequenceIDs] || !a.want[clsPositions] {
+	if !a.want[sequenceIDs] || !a.want[clsPositions] || a.cfg.parts() {
 		b.lease.spans = laid{places: a.packer.places, lengths: a.lengths, length: length}.spans()
 	}
 	b.Batch = dataset.Batch{
@@ -453,9 +455,6 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 // place puts the examples into the standard features of rows of a length, and returns the number of
 // their tokens.
 func (a *assembler) place(of *[exampleWeights][]int32, weights []float32, length int) (tokens int) {
-	for len(a.count) < length {
-		a.count = append(a.count, int32(len(a.count)))
-	}
 	ids, types, seqs, positions, cls := of[inputIDs], of[typeIDs], of[sequenceIDs], of[positionIDs], of[clsPositions]
 	from := 0
 	for i, p := range a.packer.places[:len(a.lengths)] {
@@ -468,16 +467,13 @@ func (a *assembler) place(of *[exampleWeights][]int32, weights []float32, length
 			copy(types[at:], a.tokens[typeIDs][from:from+l])
 		}
 		if positions != nil {
-			copy(positions[at:], a.count[:l])
+			a.extras.parts(i).count(positions[at : at+l])
 			if a.cfg.Texts > 1 {
 				restart(positions[at:at+l], a.tokens[typeIDs][from:from+l])
 			}
 		}
 		if seqs != nil {
-			seq := seqs[at : at+l]
-			for k := range seq {
-				seq[k] = p.seq
-			}
+			a.extras.parts(i).number(seqs[at:at+l], p)
 		}
 		if cls != nil {
 			cls[i] = int32(at)

@@ -74,8 +74,8 @@ type Config struct {
 	// RowLength is the maximum length of a row, and so of an example, in tokens;
 	// DefaultRowLength by default.
 	RowLength int
-	// MaxTokens is the maximum length of an example if it is less than that of a
-	// row, for instance because the model has fewer positions; 0 means RowLength.
+	// MaxTokens is the maximum length of an example, or of a part of one (MakeParts), if it is less than
+	// that of a row, for instance because the model has fewer positions; 0 means RowLength.
 	MaxTokens int
 	// Texts is the number of texts of an example, if there are several that a model encodes each by
 	// itself: TypeIDs has the text of each token, 0, then 1, and so on. PositionIDs begin anew with
@@ -97,7 +97,7 @@ type Config struct {
 	Buckets []int
 	// Truncate shortens an example that is longer than RowLength or MaxTokens: it
 	// keeps the first tokens and the last one, which is the final [SEP]. Without
-	// Truncate such an example is an error.
+	// Truncate such an example is an error, and one that has parts always is.
 	Truncate bool
 
 	// Features are the names of features in the records.
@@ -172,6 +172,9 @@ func (c *Config) validateFeatures() error {
 		}
 		seen[f.Name] = true
 	}
+	if err := c.validateParts(); err != nil {
+		return err
+	}
 	if c.Targets != nil {
 		if err := c.validateTargets(seen); err != nil {
 			return err
@@ -223,7 +226,7 @@ func (c Config) Settings() []dataset.Setting {
 
 // limit returns the maximum length of an example.
 func (c *Config) limit() int {
-	if c.MaxTokens > 0 {
+	if c.MaxTokens > 0 && !c.parts() {
 		return min(c.MaxTokens*max(1, c.Texts), c.RowLength)
 	}
 	return c.RowLength

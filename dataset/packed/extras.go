@@ -17,6 +17,7 @@ const (
 	MakeExampleIDs      = "example_ids"      // int32 [R, S]: number of the example on the axis of examples; B in padding
 	MakeStarts          = "starts"           // int32 [B]: index of the example's first token in the flattened rows
 	MakeOffset          = "offset"           // int32 [B]: the record's number of a token, as an index in the flattened rows
+	MakeParts           = "parts"            // int32 [B, C]: index of the first token of each part of the example, see parts.go
 	MakeMultiHot        = "multi_hot"        // float32 [B, C]: 1 for the numbers that the record lists
 	MakeMaskedPositions = "masked_positions" // int32 [P]: index of the token in the flattened rows
 	MakeMaskedLabels    = "masked_labels"    // int32 [P]: the token that was there
@@ -49,6 +50,10 @@ func (c *Config) validateExtra(f dataset.Spec) error {
 			return fmt.Errorf("feature %s is made as %s and has shape %v; expected [-1], a value for each token", f.Name, f.Make, f.Shape)
 		}
 	case MakeStarts, MakeOffset:
+	case MakeParts:
+		if shape = 1; f.Open() >= 0 {
+			return fmt.Errorf("feature %s is made as %s and has shape %v; expected the most parts of an example", f.Name, f.Make, f.Shape)
+		}
 	case MakeMaskedPositions, MakeMaskedLabels, MakeMaskedWeights:
 		if f.Make == MakeMaskedWeights {
 			dtype = dataset.Float32
@@ -71,7 +76,7 @@ func (c *Config) validateExtra(f dataset.Spec) error {
 // readsExtra reports whether an extra feature is read from records, and wantsExtra whether it is in
 // batches at all.
 func readsExtra(f dataset.Spec) bool {
-	return f.Make == "" || f.Make == MakeOffset || f.Make == MakeMultiHot
+	return f.Make == "" || f.Make == MakeOffset || f.Make == MakeParts || f.Make == MakeMultiHot
 }
 
 func (c *Config) wantsExtra(f dataset.Spec) bool {
@@ -94,7 +99,8 @@ type extra struct {
 	spec    dataset.Spec
 	fields  columns.Fields // if it is read
 	column  columns.Column // of values that are read; nil otherwise
-	offsets []int32        // of MakeOffset: the tokens' numbers in their examples
+	offsets []int32        // of MakeOffset and MakeParts: the tokens' numbers in their examples
+	each    int            // how many offsets an example has
 }
 
 // perToken reports whether the values that are read are those of tokens.
@@ -110,7 +116,10 @@ func newExtras(cfg *Config, free *columns.Pool) *extras {
 		if !cfg.wantsExtra(f) {
 			continue
 		}
-		x := extra{spec: f}
+		x := extra{spec: f, each: 1}
+		if f.Make == MakeParts {
+			x.each = f.Shape[0]
+		}
 		if f.Make == "" || f.Make == MakeMultiHot {
 			x.column = columns.New(f)
 		}
@@ -170,7 +179,7 @@ func (e *extras) keep(n int) {
 		if x.column != nil {
 			x.column.Keep(min(n, x.column.Len()))
 		}
-		x.offsets = x.offsets[:min(n, len(x.offsets))]
+		x.offsets = x.offsets[:min(n*x.each, len(x.offsets))]
 	}
 	if e.masks != nil {
 		e.masks.keep(n)
@@ -256,10 +265,17 @@ func (x *extra) add(v *tfrecord.Value, list *tfrecord.List, tokens int, mask []i
 		}
 		return ""
 	}
+	if x.spec.Make == MakeParts {
+		return x.addParts(v.Int64s, tokens, mask)
+	}
 	if len(v.Int64s) != 1 {
 		return fmt.Sprintf("has %d values; expected the number of one token", len(v.Int64s))
 	}
-	at := v.Int64s[0]
+	return x.addOffset(v.Int64s[0], tokens, mask)
+}
+
+// addOffset adds the number of a token.
+func (x *extra) addOffset(at int64, tokens int, mask []int64) string {
 	if at < 0 || at >= int64(tokens) {
 		return fmt.Sprintf("is %d; expected the number of a token, 0 to %d", at, tokens-1)
 	}
@@ -280,8 +296,10 @@ func (x *extra) add(v *tfrecord.Value, list *tfrecord.List, tokens int, mask []i
 // fill adds an example whose values are all the same.
 func (x *extra) fill(tokens int, value float64) {
 	switch {
-	case x.spec.Make == MakeOffset:
-		x.offsets = append(x.offsets, 0)
+	case x.spec.Make == MakeOffset || x.spec.Make == MakeParts:
+		for range x.each {
+			x.offsets = append(x.offsets, 0)
+		}
 	case x.column != nil && x.perToken():
 		x.column.Fill(tokens, value)
 	case x.column != nil:
@@ -297,6 +315,8 @@ func (e *extras) defaults(tokens int) (labeled bool, missing string) {
 		x := &e.all[i]
 		switch {
 		case !readsExtra(x.spec):
+		case x.spec.Make == MakeParts: // one
+			x.fill(tokens, 0)
 		case x.spec.Role == dataset.Weight:
 			x.fill(tokens, 1)
 		case x.spec.Role == dataset.Label && e.cfg.Labels == LabelsOptional:
@@ -385,8 +405,10 @@ func (e *extras) copy(s *source, i int, at span) {
 			x.column.Append(f, at.from, at.to)
 		case x.column != nil:
 			x.column.Copy(f, i, 1)
-		case x.spec.Make == MakeOffset:
-			x.offsets = append(x.offsets, f.Int32[i]-int32(at.from))
+		case x.spec.Make == MakeOffset || x.spec.Make == MakeParts:
+			for _, v := range f.Int32[i*x.each : (i+1)*x.each] {
+				x.offsets = append(x.offsets, v-int32(at.from))
+			}
 		case x.spec.Make == MakeMaskedLabels:
 			labels = f.Int32
 		}
@@ -460,13 +482,9 @@ func (e *extras) made(i int, l laid) dataset.Feature {
 	}
 	switch x.spec.Make {
 	case MakeSequenceIDs:
-		each(func(k int, cells []int32) { fill(cells, l.places[k].seq) })
+		each(func(k int, cells []int32) { e.parts(k).number(cells, l.places[k]) })
 	case MakePositionIDs:
-		each(func(_ int, cells []int32) {
-			for p := range cells {
-				cells[p] = int32(p)
-			}
-		})
+		each(func(k int, cells []int32) { e.parts(k).count(cells) })
 	case MakeExampleIDs:
 		fill(ints(l.rows, l.length), int32(l.n))
 		for k, at := range e.starts {
@@ -477,10 +495,12 @@ func (e *extras) made(i int, l laid) dataset.Feature {
 		for k, at := range e.starts {
 			to[k] = int32(at)
 		}
-	case MakeOffset:
-		to := ints(l.n)
+	case MakeOffset, MakeParts:
+		to := ints(append([]int{l.n}, x.spec.Shape...)...)
 		for k, at := range e.starts {
-			to[k] = int32(at) + x.offsets[k]
+			for j := k * x.each; j < (k+1)*x.each; j++ {
+				to[j] = int32(at) + x.offsets[j]
+			}
 		}
 	case MakeMaskedPositions, MakeMaskedLabels:
 		to := ints(e.masks.places(e.cfg, l.rows))

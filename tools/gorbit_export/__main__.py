@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gorbit_export import vocabulary as vocabularies
     from gorbit_export.task import Task
 
-TASKS = ("classification", "multilabel", "regression", "tokens", "qa", "mlm", "embed")
+TASKS = ("classification", "multilabel", "regression", "tokens", "qa", "choices", "mlm", "embed")
 """The tasks of BERT."""
 
 
@@ -88,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     bert.add_argument("--task", required=True, choices=TASKS, help="what the model answers")
     _add_tokenizer(bert)
     bert.add_argument(
-        "--num-labels", type=int, help="number of labels (default: those of --data, or 2)"
+        "--num-labels",
+        type=int,
+        help="number of labels, or of choices of an example (default: those of --data, or 2)",
     )
     bert.set_defaults(run=_export)
     _add_encoder(bert)
@@ -366,7 +368,7 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
     pooling = args.pooling or config.pooling
     if args.model == "bert-classifier":
         return classifier.Classification(config, args.num_labels, pooling, *how)
-    from gorbit_export import mlm, multilabel, qa, regression, tokens
+    from gorbit_export import choices, mlm, multilabel, qa, regression, tokens
     from gorbit_export import vocabulary as vocabularies
 
     build = encoded.Build(config, *how)
@@ -391,6 +393,8 @@ def _task(args: argparse.Namespace, config: configs.BertConfig) -> Task:
         return multilabel.MultiLabel(build, count, pooling, labels)
     if args.task == "tokens":
         return tokens.Tokens(build, count, labels)
+    if args.task == "choices":
+        return choices.Choices(build, count, pooling)
     if args.task == "qa":
         return qa.QuestionAnswering(build)
     if args.task == "mlm":

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from gorbit_export import bert, encoded, layers, ops, task
 from gorbit_export.config import BertConfig
+from gorbit_export.families import Head
 
 Tensor = tf.Tensor
 POOLINGS = ("first", "mean")
@@ -39,6 +40,7 @@ class BertClassifier(tf.Module):
         seed: int,
         recompute: str = "none",
         compute: tf.DType = tf.float32,
+        head: Head | None = None,
     ) -> None:
         """Makes the variables.
 
@@ -49,12 +51,13 @@ class BertClassifier(tf.Module):
             seed: bert.Encoder's, as are the following.
             recompute: what the backward pass recomputes.
             compute: dtype of the encoder's products.
+            head: the two maps; those of the family's classifier by default.
         """
         super().__init__()
         if pooling not in POOLINGS:
             raise ValueError(f"pooling is {pooling!r}; expected {' or '.join(POOLINGS)}")
         h, std = config.hidden_size, config.initializer_range
-        self._pooling, self._head = pooling, config.family.head
+        self._pooling, self._head = pooling, head or config.family.head
         self._head_norm = config.family.head_norm
         self.encoder = encoded.encoder(config, seed, recompute, compute)
         if config.family.head_norm:
@@ -72,7 +75,10 @@ class BertClassifier(tf.Module):
         dropout: encoded.Dropout | None = None,
         classifier_dropout: Tensor | None = None,
     ) -> Tensor:
-        """Returns the logits, float32 [B, C], of packed features."""
+        """Returns the logits, float32 [B, C], of packed features.
+
+        B are the sequences whose first tokens are at "cls_positions".
+        """
         hidden = self.encoder(
             features["input_ids"],
             features["type_ids"],

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from gorbit_export import bert, deberta, layers, modernbert, ops, task
 from gorbit_export.config import BertConfig
-from gorbit_export.families import FAMILIES
+from gorbit_export.families import FAMILIES, Head
 
 Tensor = tf.Tensor
 
@@ -119,14 +119,24 @@ class HuggingFace:
         return sorted({part.split(".")[0] + "." for part in self.parts})
 
 
-def classifier_form(config: BertConfig, pooling: str, problem: str) -> HuggingFace | None:
-    """The form of a classifier; None if transformers does not pool so."""
+def classifier_form(
+    config: BertConfig, pooling: str, problem: str, head: Head | None = None
+) -> HuggingFace | None:
+    """The form of a classifier; None if transformers does not pool so.
+
+    Args:
+        config: that of the encoder.
+        pooling: how tokens become one vector.
+        problem: see HuggingFace; "" for a score of choices.
+        head: the head; that of the family's classifier by default.
+    """
     if pooling not in config.poolings:
         return None
-    head = config.family.head
+    head = head or config.family.head
     parts = (*([] if head.within else [head.dense]), head.output, *config.family.head_parts)
     how = config.poolings[pooling]
-    return HuggingFace("ForSequenceClassification", parts, problem, how)
+    architecture = "ForSequenceClassification" if problem else "ForMultipleChoice"
+    return HuggingFace(architecture, parts, problem, how)
 
 
 class EncoderTask(task.Task):

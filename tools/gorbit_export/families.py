@@ -70,6 +70,7 @@ class Family:
         layer_path: the name of layer {} in Hugging Face's files.
         layer: the parts of a layer.
         head: the classifier.
+        choice: the head that scores a choice; that of the classifier if there is no other.
         masked: the head of a masked language model; None if the model has not learned one.
         released: whether TensorFlow's releases have such encoders, too.
         token_types: whether the embeddings have a table of token types.
@@ -92,6 +93,7 @@ class Family:
     layer_path: str = "encoder.layer.{}"
     layer: Layer = Layer()
     head: Head = Head()
+    choice: Head | None = None
     masked: MaskedHead | None = None
     released: bool = False
     token_types: bool = True
@@ -123,6 +125,7 @@ _ROBERTA = Family(
     "RoBERTa",
     "Roberta",
     head=Head("classifier.dense", "tanh", True, "classifier.out_proj"),
+    choice=Head(within=True),
     masked=MaskedHead(
         "lm_head.dense", "lm_head.layer_norm", ("lm_head.bias", "lm_head.decoder.bias")
     ),
@@ -173,6 +176,7 @@ FAMILIES = {
             "Electra",
             defaults={"embedding_size": 128},
             head=Head("classifier.dense", "gelu", True, "classifier.out_proj"),
+            choice=Head("sequence_summary.summary", "gelu"),
             projection="embeddings_project",
         ),
         # Lan et al. 2020, with one group of one layer, as all that were released.

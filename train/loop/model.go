@@ -52,6 +52,8 @@ type Model struct {
 	Examples []int64
 	// last is the number of micro-batches of the last update.
 	last int
+	// Cut changes the features of a micro-batch for an update, counted from 0; nil leaves them as they are.
+	Cut func(features []strategy.Feature, step int64) []strategy.Feature
 	// Reduce condenses the values of an evaluated batch's examples; nil leaves them as they are.
 	Reduce func([]strategy.Feature, runner.Sums) error
 }
@@ -140,7 +142,14 @@ func (m *Model) input(b *Batch, hyper runner.Hyper) strategy.StepInput {
 	if hyper.LossScale > 0 {
 		scalars[graphs.LossScale] = hyper.LossScale
 	}
-	return strategy.StepInput{Batches: b.Micro, Drawn: b.Drawn, Seed: [2]int64{hyper.Seed, hyper.Step}, Scalars: scalars}
+	micro := b.Micro
+	if m.Cut != nil {
+		micro = make([][]strategy.Feature, len(b.Micro))
+		for i, features := range b.Micro {
+			micro[i] = m.Cut(features, hyper.Step)
+		}
+	}
+	return strategy.StepInput{Batches: micro, Drawn: b.Drawn, Seed: [2]int64{hyper.Seed, hyper.Step}, Scalars: scalars}
 }
 
 func stepResult(r strategy.Result) runner.StepResult {

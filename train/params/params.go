@@ -57,6 +57,7 @@ type Data struct {
 type Train struct {
 	BatchSize    int      `yaml:"batch_size"`
 	BatchWarmup  string   `yaml:"batch_warmup"`
+	LengthWarmup string   `yaml:"length_warmup"`
 	Steps        int64    `yaml:"steps"`
 	Epochs       float64  `yaml:"epochs"`
 	StepsPerLoop Interval `yaml:"steps_per_loop"`

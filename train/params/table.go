@@ -237,6 +237,8 @@ var table = []Param{
 		Meaning: "global batch size: examples per step, with any packing; with `data.rows`, the most examples of a step"},
 	{Name: "train.batch_warmup", Change: FromStart,
 		Meaning: "batch sizes from steps on, which grow to `train.batch_size`, such as 0:8, 1000:16, 2000:32 ([Growing batches](#growing-batches))"},
+	{Name: "train.length_warmup", Change: FromStart,
+		Meaning: "lengths of rows from steps on, which grow to `data.row_length`, such as 0:128, 1000:256, 3000:512, for tasks mlm and lm ([Growing rows](#growing-rows))"},
 	{Name: "train.epochs", Default: 3,
 		Flag:    Flag{"epochs", HowLong, "", "epochs to train"},
 		Meaning: "how long to train, in epochs, if `train.steps` is 0; may be a fraction"},

@@ -134,6 +134,23 @@ func (p Params) checkRuntime() error {
 	return nil
 }
 
+// checkLengthWarmup checks what goes with train.length_warmup.
+func (p Params) checkLengthWarmup() error {
+	if _, err := stages("train.length_warmup", p.Train.LengthWarmup); err != nil || p.Train.LengthWarmup == "" {
+		return err
+	}
+	const param = "train.length_warmup"
+	switch {
+	case p.Strategy.Input == InputLocal:
+		return Errorf(param, "is given and strategy.input is local; expected strategy.input=chief, because workers that read batches themselves do not know the step").And("strategy.input")
+	case p.Strategy.Kind() == devices.TPU:
+		return Errorf(param, "is given, and a TPU's programs are for rows of one length; leave it out, or train on data of short blocks first")
+	case p.Train.StepsPerCall > 1:
+		return Errorf(param, "is given and train.steps_per_call is %d; expected 1, because the rows of the steps of a call have one length", p.Train.StepsPerCall).And("train.steps_per_call")
+	}
+	return nil
+}
+
 // checkData checks the data and their batches.
 func (p Params) checkData() error {
 	d := p.Data
@@ -141,6 +158,9 @@ func (p Params) checkData() error {
 		return Errorf("data.rows", "is %d and train.batch_size is %d; expected at most one row for each example; lower data.rows, or set train.batch_size to the most examples of a step", d.Rows, p.Train.BatchSize).And("train.batch_size")
 	}
 	if _, err := p.Train.growth(); err != nil {
+		return err
+	}
+	if err := p.checkLengthWarmup(); err != nil {
 		return err
 	}
 	if d.Rows != 0 && d.Packing == string(packed.PackFirstFit) {

@@ -37,6 +37,11 @@ func TestValidate(t *testing.T) {
 		{"train.batch_warmup=10:8,100:32", `train.batch_warmup begins with "10:8"; expected the size of the first step`},
 		{"train.batch_warmup=0:8,100:8", `train.batch_warmup has "100:8" after 0:8; expected a later step and a larger size`},
 		{"train.batch_warmup=0:8,100", `train.batch_warmup has "100"; expected STEP:SIZE`},
+		{"train.length_warmup=0:32,100:128", ""},
+		{"train.length_warmup=0:32,100:16", `train.length_warmup has "100:16" after 0:32; expected a later step and a larger size`},
+		{"train.length_warmup=0:32,100:64 strategy.input=local strategy.workers=a:1", "train.length_warmup is given and strategy.input is local"},
+		{"train.length_warmup=0:32,100:64 train.steps_per_call=4", "train.length_warmup is given and train.steps_per_call is 4"},
+		{tpu + "train.length_warmup=0:32,100:64", "train.length_warmup is given, and a TPU's programs are for rows of one length"},
 		// The input.
 		{"runtime.lanes=-1", "runtime.lanes is -1; expected 0"},
 		{"runtime.lanes=65", "runtime.lanes is 65; expected 0"},

@@ -46,7 +46,7 @@ func Open(ctx context.Context, path string, stdin io.Reader, c Columns) (Source,
 	if err != nil {
 		return nil, nil, err
 	}
-	return NewLines(in, path, ParserOf(path)), in.Close, nil
+	return NewLines(in, path, ParserOf(path, c.Choices)), in.Close, nil
 }
 
 // Answers creates an output as NewOutput does, and a function that writes a Renderer's answers to it as

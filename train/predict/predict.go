@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 
@@ -104,9 +105,13 @@ func Prepare(r Renderer, c Config) Renderer {
 	if t, ok := r.(withTokenizer); ok && c.Tokenizer != nil {
 		r = t.with(c.Tokenizer)
 	}
-	if s, ok := r.(spanner); ok {
-		s.max, s.stride = c.MaxLength, cmp.Or(c.DocStride, qa.DefaultStride)
-		r = s
+	switch d := r.(type) {
+	case spanner:
+		d.max, d.stride = c.MaxLength, cmp.Or(c.DocStride, qa.DefaultStride)
+		return d
+	case chooser:
+		d.max = c.MaxLength
+		return d
 	}
 	return r
 }
@@ -127,9 +132,9 @@ func (p *Predictor) Answer(ctx context.Context, texts ...text.Pair) ([]Answer, e
 	return p.answer(ctx, p.window(texts))
 }
 
-// window returns texts as a window. Questions are encoded with each window of their context, later.
+// window returns texts as a window. Those that are several examples for the model are encoded later.
 func (p *Predictor) window(texts []text.Pair) window {
-	if _, ok := p.Renderer.(spanner); ok {
+	if _, ok := p.Renderer.(Divider); ok {
 		return window{texts: texts}
 	}
 	return window{texts: texts, examples: Encode(p.Renderer, p.Tokenizer, texts, p.MaxLength)}
@@ -288,8 +293,8 @@ func receive[T any](ctx context.Context, from <-chan T) (v T, ok bool) {
 
 // answer returns the answers for a window.
 func (p *Predictor) answer(ctx context.Context, w window) ([]Answer, error) {
-	if s, ok := p.Renderer.(spanner); ok && w.examples == nil {
-		return p.answerQuestions(ctx, s, w)
+	if d, ok := p.Renderer.(Divider); ok && w.examples == nil {
+		return p.answerDivided(ctx, d, w)
 	}
 	answers := make([]Answer, len(w.examples))
 	err := p.run(ctx, w.examples, func(i int, r Result) (err error) {
@@ -297,6 +302,38 @@ func (p *Predictor) answer(ctx context.Context, w window) ([]Answer, error) {
 		return w.wrong(i, err)
 	})
 	return answers, err
+}
+
+// answerDivided answers a window of texts that are several examples for the model.
+func (p *Predictor) answerDivided(ctx context.Context, d Divider, w window) ([]Answer, error) {
+	divisions := make([]Division, len(w.texts))
+	results := make([][]Result, len(w.texts))
+	var parts []text.Encoding
+	var of [][2]int // the text of each part, and its number among those of the text
+	for i, pair := range w.texts {
+		var err error
+		if divisions[i], err = d.Divide(pair, math.MaxInt); err != nil {
+			return nil, w.wrong(i, err)
+		}
+		results[i] = make([]Result, len(divisions[i].Parts))
+		for k, part := range divisions[i].Parts {
+			parts, of = append(parts, part), append(of, [2]int{i, k})
+		}
+	}
+	err := p.run(ctx, parts, func(i int, r Result) error {
+		results[of[i][0]][of[i][1]] = r
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]Answer, len(w.texts))
+	for i, division := range divisions {
+		if answers[i], err = division.Unite(results[i]); err != nil {
+			return nil, w.wrong(i, err)
+		}
+	}
+	return answers, nil
 }
 
 // run calls the model for examples and take with the result of each. It splits them into calls that run

@@ -34,6 +34,12 @@ func Refused(r Renderer, t *text.Tokenizer, e text.Pair) string {
 			return "a pair is given, and the model makes a vector of one text; expected single texts"
 		}
 	}
+	if c, ok := r.(chooser); ok {
+		if _, err := c.choices(e); err != nil {
+			return err.Error()
+		}
+		e.B = ""
+	}
 	return Empty(t, e)
 }
 

@@ -98,6 +98,8 @@ func NewRenderer(task string, outputs []OutputSpec) (Renderer, error) {
 		return newTagger(outputs)
 	case "qa":
 		return newSpanner(outputs)
+	case "choices":
+		return newChooser(outputs)
 	case "mlm":
 		return newFiller(outputs)
 	case "embed":

@@ -147,12 +147,15 @@ func (l *Lines) read() (string, error) {
 }
 
 // ParserOf returns the parser for the lines of a file: ParseJSON if its name ends in .jsonl,
-// otherwise ParseTSV.
-func ParserOf(path string) func(string) (text.Pair, error) {
-	if strings.EqualFold(filepath.Ext(path), ".jsonl") {
-		return ParseJSON
+// otherwise ParseTSV. With choices, the second text of an object may be a list of them.
+func ParserOf(path string, choices bool) func(string) (text.Pair, error) {
+	switch {
+	case !strings.EqualFold(filepath.Ext(path), ".jsonl"):
+		return ParseTSV
+	case choices:
+		return func(line string) (text.Pair, error) { return parseObject(line, true) }
 	}
-	return ParseTSV
+	return ParseJSON
 }
 
 // ParseTSV parses a text, or two texts separated by a tab. Quotes have no special meaning.
@@ -174,7 +177,9 @@ var errBlank = errors.New("the line is blank")
 // ParseJSON parses an object with the field text and, optionally, text_pair, which are texts, or with
 // question and context. Other fields are ignored. Lines passes over blank lines, for which there is an
 // error.
-func ParseJSON(line string) (text.Pair, error) {
+func ParseJSON(line string) (text.Pair, error) { return parseObject(line, false) }
+
+func parseObject(line string, choices bool) (text.Pair, error) {
 	if strings.TrimSpace(line) == "" {
 		return text.Pair{}, errBlank
 	}
@@ -190,9 +195,16 @@ func ParseJSON(line string) (text.Pair, error) {
 	if fields[first] == nil && fields["question"] != nil && fields["context"] != nil {
 		first, second = "question", "context"
 	}
+	if choices && fields[second] == nil {
+		second = "choices"
+	}
 	for name, value := range map[string]*string{first: &pair.A, second: &pair.B} {
 		raw, ok := fields[name]
 		if !ok || string(raw) == "null" {
+			continue
+		}
+		if choices && name == second && raw[0] == '[' {
+			*value = string(raw)
 			continue
 		}
 		if err := json.Unmarshal(raw, value); err != nil {

@@ -1,10 +1,8 @@
 package predict
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
@@ -126,43 +124,6 @@ func (s spanner) Render(e Example, r Result) (Answer, error) {
 // Names implements Renderer.
 func (s spanner) Names() []string {
 	return []string{"answer", "start", "end", "score", "null_score", "no_answer", "truncated"}
-}
-
-// answerQuestions answers a window of pairs of a question and a context.
-func (p *Predictor) answerQuestions(ctx context.Context, s spanner, w window) ([]Answer, error) {
-	pairs := w.texts
-	var windows []qa.Window
-	var examples []text.Encoding
-	of := make([]int, 0, len(pairs)) // the pair of each window
-	cut := make([]bool, len(pairs))
-	for i, pair := range pairs {
-		some, isCut, err := s.windows(pair, math.MaxInt)
-		if err != nil {
-			return nil, w.wrong(i, err)
-		}
-		cut[i] = isCut
-		for _, w := range some {
-			windows, examples, of = append(windows, w), append(examples, w.Encoding()), append(of, i)
-		}
-	}
-	judged := make([]qa.Candidates, len(windows))
-	err := p.run(ctx, examples, func(i int, r Result) (err error) {
-		judged[i], err = s.judge(windows[i], r)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	answers := make([]Answer, len(pairs))
-	for from := 0; from < len(windows); {
-		pair, to := of[from], from+1
-		for to < len(windows) && of[to] == pair {
-			to++
-		}
-		answers[pair] = united(pairs[pair], judged[from:to], cut[pair])
-		from = to
-	}
-	return answers, nil
 }
 
 // found returns the answer for the best span of a context.

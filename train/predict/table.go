@@ -31,6 +31,8 @@ type Columns struct {
 	// Text and Pair are the columns of the text and of the second text of a pair; without Pair,
 	// there is no second text.
 	Text, Pair string
+	// Choices says that the second text is a JSON array, of choices.
+	Choices bool
 	// ID is the only column to keep next to the answers; "" keeps all.
 	ID string
 	// EscapeFormulas writes a ' in front of cells of tsv and csv that a spreadsheet would compute.
@@ -181,7 +183,7 @@ func newTable(in *table.Table, path string, layout table.Config, c Columns) (*Ta
 	}
 	t.text, t.pair = textColumn, pair
 	columns := []table.Column{{Name: textColumn, Words: true, Flag: "--text-column"}}
-	columns = append(columns, table.Column{Name: pair, Words: true, Optional: pair == "", Flag: "--pair-column"})
+	columns = append(columns, table.Column{Name: pair, Words: true, Lists: c.Choices, Optional: pair == "", Flag: "--pair-column"})
 	return t, t.choose(columns, c)
 }
 

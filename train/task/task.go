@@ -49,7 +49,7 @@ type Kind struct {
 var kinds = struct {
 	sync.RWMutex
 	table []Kind
-}{table: []Kind{classification, regression, multiLabel, tokens, questionAnswering, maskedLM, languageModel, seq2seq, embed}}
+}{table: []Kind{classification, regression, multiLabel, tokens, questionAnswering, maskedLM, languageModel, seq2seq, embed, choices}}
 
 // Register adds a task, for the contracts that name it. It panics if k has no name or one that is known.
 func Register(k Kind) {

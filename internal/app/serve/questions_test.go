@@ -71,8 +71,8 @@ func TestQuestions(t *testing.T) {
 		`{"text": "a"}`: "example 1: a single text is given; expected a pair",
 		`{"text": "a", "text_pair": "` + long + `"}`:                                                   "example 1: the context has 26 windows of 9 tokens; expected at most 4",
 		`{"texts": [{"text": "a", "pair": "a b c a b c a"}, {"text": "a", "pair": "a"}]}`:              "answers",
-		`{"texts": [{"text":"a","pair":"a b c a b c a b c a b c"},{"text":"a","pair":"a"}]}`:           "the contexts of the first 1 examples have 4 windows, the most of a request",
-		`{"text": "` + strings.Repeat("a ", 9) + `", "text_pair": "b"}`:                                "example 1: the question is too long",
+		`{"texts": [{"text":"a","pair":"a b c a b c a b c a b c"},{"text":"a","pair":"a"}]}`:           "the first 1 examples have 4 windows of contexts, or choices, the most of a request",
+		`{"text": "` + strings.Repeat("a ", 9) + `", "text_pair": "b"}`:                                "example 1: the question, or a choice with its text, is too long",
 		`{"examples": [{"input_ids": [2,5,3], "attention_mask": [1,1,1], "token_type_ids": [0,0,0]}]}`: "not given as texts",
 	} {
 		code, got := ask(s, "POST", "/v1/models/words:answer", body)

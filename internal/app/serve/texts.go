@@ -33,7 +33,7 @@ func (m *Model) parseTexts(f form, body []byte, l limits) (*request, error) {
 	t, r, tokens := m.Texts, &request{form: f}, false
 	pairs := make([]text.Pair, 0, len(rows))
 	for i, row := range rows {
-		pair, encoding, err := t.row(row, i)
+		pair, encoding, err := t.row(row, i, predict.Chooses(m.Renderer))
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (t *Texts) divide(r *request, d predict.Divider, pairs []text.Pair, l limit
 	for i := range pairs {
 		left := l.examples - len(r.examples)
 		if left < 1 {
-			return badf("the contexts of the first %d examples have %d windows, the most of a request; expected fewer: send several requests", i, l.examples)
+			return badf("the first %d examples have %d windows of contexts, or choices, the most of a request; expected fewer: send several requests", i, l.examples)
 		}
 		divided, err := d.Divide(pairs[i], left)
 		if errors.Is(err, fault.Usage) {
@@ -84,7 +84,7 @@ func (t *Texts) divide(r *request, d predict.Divider, pairs []text.Pair, l limit
 			return err
 		}
 		if divided.Cut && l.refuseLong {
-			return badf("example %d: the question is too long, and this server does not cut texts", i+1)
+			return badf("example %d: the question, or a choice with its text, is too long, and this server does not cut texts", i+1)
 		}
 		for _, e := range divided.Parts {
 			r.examples = append(r.examples, t.example(e, &pairs[i]))
@@ -94,8 +94,9 @@ func (t *Texts) divide(r *request, d predict.Divider, pairs []text.Pair, l limit
 	return nil
 }
 
-// row reads an example: a text, or an object of texts or of tensors.
-func (t *Texts) row(row row, number int) (pair text.Pair, tokens *text.Encoding, err error) {
+// row reads an example: a text, or an object of texts or of tensors. With choices, the second text may be
+// a list of them.
+func (t *Texts) row(row row, number int, choices bool) (pair text.Pair, tokens *text.Encoding, err error) {
 	if kindOf(row.value) == '"' {
 		pair.A, err = stringOf(row.value, fieldText, number)
 		return pair, nil, err
@@ -119,7 +120,9 @@ func (t *Texts) row(row row, number int) (pair text.Pair, tokens *text.Encoding,
 	}
 	for _, name := range []string{fieldPair, fieldOtherPair} {
 		if raw := fields[name]; raw != nil && string(raw) != "null" {
-			if pair.B, err = stringOf(raw, name, number); err != nil {
+			if choices && kindOf(raw) == '[' {
+				pair.B = string(raw)
+			} else if pair.B, err = stringOf(raw, name, number); err != nil {
 				return pair, nil, err
 			}
 			if pair.B == "" && t.Pairs != nil && *t.Pairs {

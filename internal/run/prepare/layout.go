@@ -32,6 +32,9 @@ func LayoutFor(p params.Params, c *graphs.Contract, use use) dataset.Layout {
 	if !TakesTokens(c) {
 		return denseFor(p, c, use)
 	}
+	if use == ToPredict && c.HasParts() { // which texts alone do not have
+		return CallFor(p, c)
+	}
 	l := PackedFor(p, c)
 	if use == ToPredict {
 		l.Labels, l.Standard, l.Extras, l.Targets, l.Masking = packed.LabelsNone, nil, nil, nil, nil
@@ -68,7 +71,7 @@ func PackedFor(p params.Params, c *graphs.Contract) packed.Config {
 	}
 	l.VocabSize = bound(c, packed.InputIDs)
 	l.NumTypes = bound(c, packed.TypeIDs)
-	l.MaxTokens, l.Texts = positions(c), c.Texts()
+	l.MaxTokens, l.Texts = bound(c, packed.PositionIDs), c.Texts()
 	// XLA compiles the graph again for every new shape.
 	l.FixedRowLength = c.XLA
 	for _, f := range c.Features {
@@ -238,8 +241,14 @@ func bound(c *graphs.Contract, feature string) int {
 	return 0
 }
 
-// positions returns the number of positions of a graph, or 0 if unknown.
-func positions(c *graphs.Contract) int { return bound(c, packed.PositionIDs) }
+// positions returns how many tokens a graph has positions for, or 0 if that is unknown. Those of examples
+// with parts begin again with each, which the layout checks.
+func positions(c *graphs.Contract) int {
+	if c.HasParts() {
+		return 0
+	}
+	return bound(c, packed.PositionIDs)
+}
 
 // mostTokens returns the most tokens of an example of a graph, or 0 if unknown.
 func mostTokens(c *graphs.Contract) int { return positions(c) * c.Texts() }

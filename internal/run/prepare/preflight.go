@@ -67,6 +67,9 @@ func PreflightTraining(ctx context.Context, s *Setup, folder string, before *par
 		return err
 	}
 	s.Params.Data.RowLength = cmp.Or(s.Params.Data.RowLength, RowLengthOf(s.Data.Manifest, s.Export.Contract))
+	if err := checkLengthWarmup(s.Params, s.Export.Contract); err != nil {
+		f.add("%v", err)
+	}
 	if s.Params.Strategy.Kind() == devices.TPU {
 		if err := CheckTPUGraph(s.Export.Contract); err != nil {
 			return err
@@ -87,6 +90,17 @@ func PreflightTraining(ctx context.Context, s *Setup, folder string, before *par
 		s.Params.Data.RowExamples = cmp.Or(s.Params.Data.RowExamples, RowExamplesOf(s.Data.Manifest, s.Params))
 	}
 	return f.Err()
+}
+
+// checkLengthWarmup returns an error if rows of the graph cannot be cut as the params say.
+func checkLengthWarmup(p params.Params, c *graphs.Contract) error {
+	if p.Train.LengthWarmup == "" {
+		return nil
+	}
+	if c.Masking == nil && c.Task != task.LanguageModel {
+		return params.Errorf("train.length_warmup", "is given and the graph's task is %s; expected mlm or lm, whose losses are those of tokens and not of whole examples; leave it out", cmp.Or(c.Task, "not known"))
+	}
+	return p.CheckLengths()
 }
 
 // CheckBest returns an error if evaluations of the graph do not have the metric that selects the
@@ -465,11 +479,13 @@ func (f *Preflight) lengths(split string) {
 		return
 	}
 	s, most, row := f.of(split), mostTokens(f.contract), f.params.Data.RowLength
-	if s == nil || f.params.Data.Truncate {
+	if s == nil || f.params.Data.Truncate && !f.contract.HasParts() {
 		return
 	}
 	longest := s.Lengths.Max
 	switch positions := positions(f.contract); {
+	case row > 0 && longest > row && f.contract.HasParts():
+		f.add("data %s: split %s has examples of up to %d tokens, those of all choices; expected at most %d, the data.row_length; use --set data.row_length=%[3]d", f.records.Dir, split, longest, row)
 	case positions > 0 && s.LongestText > positions:
 		f.add("data %s: split %s has texts of up to %d tokens; expected at most %d, the positions of the graph; convert with --max-length %[4]d", f.records.Dir, split, s.LongestText, positions)
 	case most > 0 && longest > most:
