@@ -143,7 +143,7 @@ func TestPrompts(t *testing.T) {
 	if !reflect.DeepEqual(weights, wantWeights) {
 		t.Errorf("weights %v, expected %v", weights, wantWeights)
 	}
-	if truncated != 1 || m.Splits[Train].Truncated != truncated || m.Pairs() || m.Columns != (Columns{Text: "q", Pair: "a"}) {
+	if truncated != 1 || m.Splits[Train].Truncated != truncated || m.Pairs() || !reflect.DeepEqual(m.Columns, Columns{Text: "q", Pair: "a"}) {
 		t.Errorf("%d truncated, expected %d, of %+v", m.Splits[Train].Truncated, truncated, m.Columns)
 	}
 	for want, row := range map[string]string{
@@ -235,7 +235,7 @@ func TestChats(t *testing.T) {
 			if got := weightsOf(t, cfg); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: weights %v, expected %v", g.Tokenizer, got, want)
 			}
-			if m.Columns != (Columns{Chat: "chat"}) || m.Chat == nil || m.Chat.Template != template || m.Chat.Tokens["eos_token"] != g.Special["eos_token"] {
+			if !reflect.DeepEqual(m.Columns, Columns{Chat: "chat"}) || m.Chat == nil || m.Chat.Template != template || m.Chat.Tokens["eos_token"] != g.Special["eos_token"] {
 				t.Errorf("%s: the manifest has %+v and the template %+v", g.Tokenizer, m.Columns, m.Chat)
 			}
 		}

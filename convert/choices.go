@@ -165,6 +165,9 @@ type question struct{ ids, types, starts []int32 }
 // ParseChoices returns the choices of a JSON array of texts, as task Choices takes them, of which there
 // are at least two.
 func ParseChoices(s string) ([]string, error) {
+	if s == "" {
+		return nil, fault.Usagef("a single text is given; expected a pair: a text, and its choices as the second text, a JSON array such as [\"He left.\", \"He sang.\"]")
+	}
 	var all []string
 	if err := json.Unmarshal([]byte(s), &all); err != nil || len(all) < 2 || len(all) > mostChoices {
 		return nil, fault.Usagef("the choices are %s; expected a JSON array of 2 to %d texts, such as [\"He left.\", \"He sang.\"]", table.Clip(s), mostChoices)

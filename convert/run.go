@@ -35,7 +35,7 @@ const (
 	// ChoiceStarts are the numbers of the first tokens of the choices, each of which is with the text; only
 	// for Choices.
 	ChoiceStarts = "choice_starts"
-	ExampleID    = "example_id"  // one number: the row's number in its file, from 0
+	ExampleID    = "example_id" // one number: the row's number in its file, from 0
 
 	// Of QuestionAnswering: the first and last token of the answer, 0 where there is none in the record;
 	// the number of the question in the file of the split's questions; and the characters of the

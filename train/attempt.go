@@ -76,7 +76,9 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	}
 	if lengths := t.Params.RowLengths(); lengths != nil {
 		layout := prepare.PackedFor(t.Params, contract)
-		a.model.Cut = func(features []strategy.Feature, step int64) []strategy.Feature { return layout.CutRows(features, lengths(step)) }
+		a.model.Cut = func(features []strategy.Feature, step int64) []strategy.Feature {
+			return layout.CutRows(features, lengths(step))
+		}
 	}
 	a.checkpoints.Logs = append(a.checkpoints.Logs, metrics, &a.files, &a.kept)
 	a.checkpoints.Frozen = append(a.checkpoints.Frozen, t.groups.Frozen()...)

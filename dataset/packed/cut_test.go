@@ -78,16 +78,21 @@ func TestCutRowsLaws(t *testing.T) {
 				}
 			}
 		}
-		// Tokens of one piece are in one row.
-		rowOf := map[int32]int{}
-		for i, id := range ids.Int32 {
-			if at, ok := rowOf[piece[id]]; id != 0 && ok && at != i/row {
-				t.Fatalf("piece %d is in rows %d and %d", piece[id], at, i/row)
-			}
-			rowOf[piece[id]] = i / row
-		}
+		inOneRow(t, ids.Int32, row, piece)
 	}
 	if shorter == 0 {
 		t.Error("no rows were cut; the test compares nothing")
+	}
+}
+
+// inOneRow checks that the tokens of a piece are in one row.
+func inOneRow(t *testing.T, ids []int32, row int, piece map[int32]int32) {
+	t.Helper()
+	rowOf := map[int32]int{}
+	for i, id := range ids {
+		if at, ok := rowOf[piece[id]]; id != 0 && ok && at != i/row {
+			t.Fatalf("piece %d is in rows %d and %d", piece[id], at, i/row)
+		}
+		rowOf[piece[id]] = i / row
 	}
 }

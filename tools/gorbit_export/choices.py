@@ -6,14 +6,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from gorbit_export import bert, classifier, encoded, ops, task
+from gorbit_export import classifier, encoded, ops, task
 
 Tensor = tf.Tensor
 
 MAX_CHOICES = 64
 STARTS = "choice_starts"
-"""The feature with the index of each choice's first token in the flattened rows. The choices that an
-example lacks have that of its first."""
+"""The feature with the index of each choice's first token in the flattened rows. The choices that
+an example lacks have that of its first."""
 _LACKING = -1e9
 """The logit of a choice that an example lacks."""
 
@@ -28,9 +28,7 @@ class Choices(encoded.EncoderTask):
     architecture = "bert-choices"
     best = ("accuracy", "higher")
 
-    def __init__(
-        self, build: encoded.Build, num_choices: int = 2, pooling: str = "first"
-    ) -> None:
+    def __init__(self, build: encoded.Build, num_choices: int = 2, pooling: str = "first") -> None:
         """Makes the model.
 
         Args:
@@ -92,7 +90,7 @@ class Choices(encoded.EncoderTask):
         return self._sums(self._logits(features), features)
 
     def predict(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See Task. "logits" and "probabilities", float32 [B, C], 0 for choices that are lacking."""
+        """See Task. "logits" and "probabilities", float32 [B, C]."""
         logits = self._logits(features)
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 

@@ -6,7 +6,7 @@ squares of its gradients. The last example has fewer choices. Another folder can
 
 hf/bin/python tools/tests/goldens/gen_choices.py [FOLDER]
 
-in an environment with torch, transformers (4.57) and safetensors.
+in an environment with torch, transformers (5.23) and safetensors.
 """
 
 import json
@@ -104,7 +104,7 @@ def main() -> None:
             "input_ids": [[x.tolist() for x in choices] for choices in ids],
             "labels": LABELS,
             "logits": logits,
-            "loss": float(loss),
+            "loss": loss.item(),
             "gradients": {key: p.grad.square().sum().item() for key, p in model.named_parameters()},
         }
     (out / "cases.json").write_text(json.dumps(cases) + "\n")
