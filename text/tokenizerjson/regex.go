@@ -19,23 +19,31 @@ import (
 // regex is alternatives, the first that matches counts.
 type regex [][]item
 
-// item is a part of an alternative: a set of characters or a group, and how often it occurs.
+// item is a part of an alternative: a set of characters, several one after the other or a group, and how
+// often it occurs.
 type item struct {
 	set        *set
+	units      []*set // that occur together
 	group      regex
-	ahead      ahead // the group is looked for, and not part of the match
+	look       look     // the group is looked for, and not part of the match
+	before     [][]*set // the group, of mustPrecede and mustNotPrecede
 	min, max   int
 	possessive bool // what was taken is not given back
 }
 
-// ahead says whether a group must be next, or must not.
-type ahead int
+// look says whether a group must be next, or before, or must not.
+type look int
 
 const (
-	noAhead ahead = iota
+	noLook look = iota
 	mustFollow
 	mustNotFollow
+	mustPrecede
+	mustNotPrecede
 )
+
+// longestUnits is the most characters of what occurs several times, or is looked for before a match.
+const longestUnits = 16
 
 // set is a set of characters: those of any member, or all others.
 type set struct {
@@ -81,6 +89,43 @@ func (s *set) wide(text string) int {
 	return 0
 }
 
+// one returns the length of the character that a text begins with, if the set has it, and 0 otherwise.
+func (s *set) one(text string) int {
+	switch {
+	case text == "":
+		return 0
+	case text[0] >= utf8.RuneSelf:
+		return s.wide(text)
+	case s.ascii[text[0]]:
+		return 1
+	}
+	return 0
+}
+
+// all returns the length of the characters that a text begins with, if each is of the set at its place, and
+// 0 otherwise.
+func all(units []*set, text string) (n int) {
+	for _, s := range units {
+		size := s.one(text[n:])
+		if size == 0 {
+			return 0
+		}
+		n += size
+	}
+	return n
+}
+
+// back returns where the n characters before byte i begin, or -1.
+func back(text string, i, n int) int {
+	for ; n > 0; n-- {
+		if i == 0 {
+			return -1
+		}
+		i -= lastSize(text[:i])
+	}
+	return i
+}
+
 func newSet(not bool, members ...member) *set {
 	s := &set{members: members, not: not}
 	for c := range s.ascii {
@@ -122,13 +167,17 @@ func (r regex) addStarts(starts *[256]bool) {
 	}
 	for _, items := range r {
 		for _, it := range items {
+			first := it.set
 			switch {
-			case it.ahead != noAhead:
+			case it.look != noLook:
 				continue
 			case it.group != nil:
 				it.group.addStarts(starts)
-			default:
-				for c, ok := range it.set.ascii {
+			case it.units != nil:
+				first = it.units[0]
+			}
+			if first != nil {
+				for c, ok := range first.ascii {
 					starts[c] = starts[c] || ok
 				}
 			}
@@ -161,8 +210,12 @@ func match(items []item, text string, i int, then *rest) int {
 		it := &items[0]
 		items = items[1:]
 		switch {
-		case it.ahead != noAhead:
-			if (it.group.match(text, i, nil) >= 0) != (it.ahead == mustFollow) {
+		case it.before != nil:
+			if it.precedes(text, i) != (it.look == mustPrecede) {
+				return -1
+			}
+		case it.look != noLook:
+			if (it.group.match(text, i, nil) >= 0) != (it.look == mustFollow) {
 				return -1
 			}
 		case it.group != nil:
@@ -173,7 +226,9 @@ func match(items []item, text string, i int, then *rest) int {
 			least, n := i, 0 // where the repetition may end at the earliest
 			for ; n < it.max && i < len(text); n++ {
 				size := 1
-				if c := text[i]; c >= utf8.RuneSelf {
+				if it.units != nil {
+					size = all(it.units, text[i:])
+				} else if c := text[i]; c >= utf8.RuneSelf {
 					size = it.set.wide(text[i:])
 				} else if !it.set.ascii[c] {
 					break
@@ -191,13 +246,34 @@ func match(items []item, text string, i int, then *rest) int {
 			if it.possessive || len(items) == 0 && then == nil {
 				continue
 			}
-			for ; i > least; i -= lastSize(text[:i]) {
+			for ; i > least; i = back(text, i, max(1, len(it.units))) {
 				if end := match(items, text, i, then); end >= 0 {
 					return end
 				}
 			}
 		}
 	}
+}
+
+// precedes reports whether one of what is looked for ends at byte i.
+func (it *item) precedes(text string, i int) bool {
+	return slices.ContainsFunc(it.before, func(units []*set) bool {
+		at := back(text, i, len(units))
+		return at >= 0 && all(units, text[at:]) == i-at
+	})
+}
+
+// units returns the sets of an alternative that is always as many characters, or nil.
+func units(items []item) (out []*set) {
+	for _, it := range items {
+		if it.set == nil || it.min != it.max || it.min > longestUnits-len(out) {
+			return nil
+		}
+		for range it.min {
+			out = append(out, it.set)
+		}
+	}
+	return out
 }
 
 func lastSize(s string) int {
@@ -234,11 +310,11 @@ func (r regex) least() int {
 		n := 0
 		for _, it := range items {
 			switch {
-			case it.ahead != noAhead || it.min == 0:
+			case it.look != noLook || it.min == 0:
 			case it.group != nil:
 				n += it.group.least()
 			default:
-				n += it.min
+				n += it.min * max(1, len(it.units))
 			}
 		}
 		least = min(least, n)
@@ -327,10 +403,17 @@ func (p *regexParser) item() (it item, err error) {
 	it.min, it.max = 1, 1
 	fold := p.fold
 	switch {
+	case p.next(`\b`):
+		it.group = boundary
+		return it, nil
 	case p.next("(?="):
-		it.ahead = mustFollow
+		it.look = mustFollow
 	case p.next("(?!"):
-		it.ahead = mustNotFollow
+		it.look = mustNotFollow
+	case p.next("(?<="):
+		it.look = mustPrecede
+	case p.next("(?<!"):
+		it.look = mustNotPrecede
 	case p.next("(?i:"):
 		p.fold = true
 	case p.next("(?:"):
@@ -350,11 +433,38 @@ func (p *regexParser) item() (it item, err error) {
 	if !p.next(")") {
 		return it, fmt.Errorf("a ( too many")
 	}
-	if err = p.often(&it); err == nil && (it.max > 1 || it.possessive || it.min == 0 && it.ahead != noAhead) {
-		err = fmt.Errorf("a group that is repeated")
+	if it.look == mustPrecede || it.look == mustNotPrecede {
+		for _, items := range it.group {
+			it.before = append(it.before, units(items))
+		}
+		if slices.ContainsFunc(it.before, func(u []*set) bool { return u == nil }) {
+			return it, fmt.Errorf("a look behind for what may be of several lengths, of none or of more than %d characters", longestUnits)
+		}
+		it.group = nil
+	}
+	if err = p.often(&it); err != nil || it.max == 1 && !it.possessive && (it.min > 0 || it.look == noLook) {
+		return it, err
+	}
+	if it.look == noLook && len(it.group) == 1 {
+		it.units, it.group = units(it.group[0]), nil
+	}
+	if it.units == nil {
+		err = fmt.Errorf("a group that is repeated and may be of several lengths or alternatives")
 	}
 	return it, err
 }
+
+// boundary is what \b stands for: a character of words before, or after, and not both.
+var boundary = func() regex {
+	word := newSet(false, member{class: chars.WordPoint})
+	is := func(l look) item {
+		if l == mustPrecede || l == mustNotPrecede {
+			return item{look: l, before: [][]*set{{word}}, min: 1, max: 1}
+		}
+		return item{look: l, group: regex{{{set: word, min: 1, max: 1}}}, min: 1, max: 1}
+	}
+	return regex{{is(mustPrecede), is(mustNotFollow)}, {is(mustNotPrecede), is(mustFollow)}}
+}()
 
 // often reads how often an item occurs.
 func (p *regexParser) often(it *item) error {
@@ -398,7 +508,10 @@ func (p *regexParser) set() (*set, error) {
 	if p.next("[") {
 		return p.brackets()
 	}
-	if strings.ContainsRune(".^$?*+{}]", rune(p.rest[0])) {
+	if p.next(".") {
+		return newSet(true, member{lo: '\n', hi: '\n'}), nil
+	}
+	if strings.ContainsRune("^$?*+{}]", rune(p.rest[0])) {
 		return nil, fmt.Errorf("%q", p.rest[:1])
 	}
 	m, err := p.member()
@@ -455,10 +568,13 @@ func (p *regexParser) brackets() (*set, error) {
 		if err != nil {
 			return nil, err
 		}
+		if m.class == chars.WordPoint {
+			m = member{set: newSet(!m.not, append(latinNumbers(), member{class: chars.WordPoint, not: true})...)}
+		}
 		if strings.HasPrefix(p.rest, "-") && !strings.HasPrefix(p.rest, "-]") {
 			p.rest = p.rest[1:]
 			end, err := p.member()
-			if err != nil || m.class != 0 || end.class != 0 || end.lo < m.lo {
+			if err != nil || m.class != 0 || m.set != nil || end.class != 0 || end.lo < m.lo {
 				return nil, fmt.Errorf("a range that is not one of characters in order")
 			}
 			m.hi = end.lo
@@ -478,6 +594,15 @@ func (p *regexParser) brackets() (*set, error) {
 	return newSet(not, all...), nil
 }
 
+// latinNumbers are ², ³, ¹, ¼, ½ and ¾, which the library takes for characters of words, but not within
+// brackets.
+func latinNumbers() (out []member) {
+	for _, r := range "²³¹¼½¾" {
+		out = append(out, member{lo: r, hi: r})
+	}
+	return out
+}
+
 // classNames are the classes by their names in \p{}.
 var classNames = map[string]chars.Class{"L": chars.Letter, "Lu": chars.Upper, "Ll": chars.LowerCase, "Lt": chars.Title,
 	"Lm": chars.Modifier, "Lo": chars.OtherLetter, "M": chars.AnyMark, "N": chars.Number, "P": chars.AnyPunct, "S": chars.Symbol}
@@ -492,6 +617,10 @@ func (p *regexParser) member() (member, error) {
 	switch {
 	case r == 's' || r == 'S':
 		return member{class: chars.Space, not: r == 'S'}, nil
+	case r == 'd' || r == 'D':
+		return member{class: chars.Digit, not: r == 'D'}, nil
+	case r == 'w' || r == 'W':
+		return member{class: chars.WordPoint, not: r == 'W'}, nil
 	case r == 'p' || r == 'P':
 		name, after, ok := strings.Cut(p.rest, "}")
 		class := classNames[strings.TrimPrefix(name, "{")]

@@ -56,8 +56,9 @@ func TestRegexLibraryAgrees(t *testing.T) {
 // What is not known of a regular expression is refused, by its name.
 func TestRegexRefused(t *testing.T) {
 	for pattern, want := range map[string]string{
-		`\p{Han}+`: `\\p{Han`, `a.`: `"."`, `^a`: `"^"`, `a$`: `"$"`, `\d+`: `\\d`, `\w`: `\\w`, `\bx`: `\\b`, `a+?`: "a repetition of a repetition",
-		`(?<!a)b`: `"(?<"`, `(?<=a)b`: `"(?<"`, `(?>a)`: `"(?>"`, `(a|b)+`: "a group that is repeated", `(?i:[a-c])`: "more than ASCII letters", `(?i:[^a])`: "a set that is excluded", `(?i:\s)`: "more than ASCII letters",
+		`\p{Han}+`: `\\p{Han`, `^a`: `"^"`, `a$`: `"$"`, `\h+`: `\\h`, `\Bx`: `\\B`, `[\b]`: `\\b`, `a+?`: "a repetition of a repetition",
+		`(?<=a+)b`: "a look behind for what may be of several lengths", `(?<!a|)b`: "a look behind", `(?<!a(?=b))b`: "a look behind", `(?<=a{17})b`: "a look behind", `(?<=a)?b`: "a group that is repeated",
+		`(?:a+)*b`: "a group that is repeated", `(?:a|b)++`: "a group that is repeated", `(?:ab)*(?:a)*a*a*c`: "more than 3 long repetitions", `\b`: "matches of nothing", `(?>a)`: `"(?>"`, `(a|b)+`: "a group that is repeated", `(?i:[a-c])`: "more than ASCII letters", `(?i:[^a])`: "a set that is excluded", `(?i:\s)`: "more than ASCII letters",
 		`(?i:st)`: "letters without case", `(?i:é)`: "more than ASCII letters", `a{2}+`: `"}+"`, `a{,2}`: `"{,2"`, `a{3,2}`: `"{3,2"`, `a**`: "a repetition",
 		`a*`: "matches of nothing", `a|`: "matches of nothing", `(?=a)`: "matches of nothing", `(a`: "a ( too many", `a)`: "a ) too many",
 		`[a`: "a set that is not closed", `[a&&b]`: "&&", `[[:alpha:]]`: "[:", `[]a]`: "a set of nothing", `[b-a]`: "a range", `[\s-a]`: "a range",

@@ -39,12 +39,14 @@ const (
 	AnyPunct                      // \p{P}
 	Symbol                        // \p{S}
 	Ideograph                     // what BertNormalizer puts spaces around
+	Digit                         // \d of the library's regular expressions
+	WordPoint                     // \w of them
 	Letter                        // \p{L}
 )
 
 // sets has the runs of each class, the first and the last code point of each.
 var sets = [...][]rune{numbers, spaces, wordPoints, numeric, punctuation, marks, decomposed, removed, nonspacing, combining,
-	uppers, lowers, titles, modifiers, otherLetters, allMarks, allPunctuation, symbols, ideographs}
+	uppers, lowers, titles, modifiers, otherLetters, allMarks, allPunctuation, symbols, ideographs, digits, expressionWords}
 
 // DottedI is the only code point whose lower case is two code points: i and a combining dot.
 const (

@@ -74,6 +74,35 @@ PATTERNS = [
     r"\p{N}+",
     r"\p{Ll}+",
 ]
+# Those that came later, with texts of their own too, so that the texts of the others stay.
+LATER = [
+    # Thousands, from the right
+    r"\d{1,3}(?=(?:\d{3})*\b)",
+    r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+    # words
+    r"\w+|[^\w\s]+",
+    r"\d+",
+    r"\D+",
+    r"\W+",
+    r"[\d_]+",
+    r"[^\d\W]+",
+    r"(?<=\s)\S",
+    r"(?<!\w)a",
+    r"(?<=ab|c)b",
+    r"(?<!a|bc)c",
+    r"(?<=\d)(?=\D)\w",
+    r"(?<!\d)\d{2}(?!\d)",
+    r"\ba+",
+    r"a\b|b",
+    r"(?:ab)+",
+    r"(?:ab)*c",
+    r"(?:a\d){2}b?",
+    r"(?:ab)++a",
+    r"(?:ab)*ab",
+    r"(?:a[bc]){1,2}a",
+    r".+",
+    r"a.b",
+]
 POOLS = [
     "ab",
     "abc",
@@ -85,10 +114,13 @@ POOLS = [
 ]
 
 
-def some_text(r: random.Random) -> str:
+LATER_POOLS = [*POOLS, "0123456789", "12345,. x_", "12a_٣१², b", "a1b2ab c", "ab\n\u2028c"]
+
+
+def some_text(r: random.Random, pools: list[str]) -> str:
     """A text of one pool, or of code points of all planes."""
     out = []
-    pool = r.choice(POOLS)
+    pool = r.choice(pools)
     for _ in range(r.randrange(1, 14)):
         p = r.choice([r.randrange(0x800), r.randrange(0x3400), r.randrange(0x110000)])
         wide = r.random() < 0.25 and not 0xD800 <= p < 0xE000
@@ -100,13 +132,13 @@ def main() -> None:
     """Writes the matches: for each pattern texts, and the characters that each match begins and ends at."""
     r = random.Random(36)
     all_patterns = []
-    for pattern in PATTERNS:
+    for pattern in [*PATTERNS, *LATER]:
         # What is removed lies between the parts that are kept; isolated parts are all of them.
         removed = pre_tokenizers.Split(Regex(pattern), "removed")
         isolated = pre_tokenizers.Split(Regex(pattern), "isolated")
         texts = []
         for _ in range(40):
-            s = some_text(r)
+            s = some_text(r, LATER_POOLS if pattern in LATER else POOLS)
             kept = {span for _, span in removed.pre_tokenize_str(s)}
             parts = [span for _, span in isolated.pre_tokenize_str(s)]
             texts.append([s, [list(span) for span in parts if span not in kept]])

@@ -114,6 +114,8 @@ def main() -> None:
             "BertNormalizer puts spaces around",
             lambda c: bert("handle_chinese_chars").normalize_str(c) == f" {c} ",
         ),
+        ("digits", r"are \d of its regular expressions", matched(r"\d")),
+        ("expressionWords", r"are \w of them", matched(r"\w")),
     ]
     letter, white = matched(r"\p{L}"), matched(r"\s")
     some = [matched(rf"\p{{{c}}}") for c in ("Lu", "Ll", "Lt", "Lm", "Lo")]
