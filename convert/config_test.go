@@ -35,7 +35,7 @@ func TestValidate(t *testing.T) {
 		{"no vocabulary", func(c *Config) { c.Vocab = "" }, "convert: no vocabulary is given; expected a tokenizer.json, a .model of SentencePiece, or a BERT vocab.txt with one token per line (--tokenizer)"},
 		{"tokenizer", func(c *Config) { c.Tokenizer = text.Config{MaxWordChars: -1} }, "text: MaxWordChars is -1; expected 0 or more"},
 		{"length", func(c *Config) { c.MaxLength = 2 }, "convert: maximum length is 2; expected 3 to 1048576"},
-		{"no such task", func(c *Config) { c.Task = "glue" }, `convert: task is "glue"; expected text, multilabel, regression, tokens, mlm, lm, qa, seq2seq, choices, cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb or wnli`},
+		{"no such task", func(c *Config) { c.Task = "glue" }, `convert: task is "glue"; expected text, multilabel, regression, tokens, mlm, lm, qa, seq2seq, embed, choices, cola, mnli, mrpc, qnli, qqp, rte, sst2, stsb or wnli`},
 		{"no text column", func(c *Config) { c.TextColumn = "" }, "convert: no text column is given; expected the name of a column (--text-column)"},
 		{"labels without column", func(c *Config) { c.Labels = []string{"a"} }, "convert: labels are given, but no label column"},
 		{"text as label", func(c *Config) { c.LabelColumn = "t" }, `convert: column "t" is both the text column and the label column; expected different columns`},

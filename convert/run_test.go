@@ -102,7 +102,7 @@ func TestTasks(t *testing.T) {
 		},
 	}
 	// TestKinds, TestCausalDocuments, TestQuestionsOfSQuAD and TestSides have those that are no classification.
-	covered := []string{TextTask, "stsb", string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Choices)}
+	covered := []string{TextTask, "stsb", string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Embed), string(Choices)}
 	for _, tt := range tests {
 		covered = append(covered, tt.task)
 		t.Run(tt.task, func(t *testing.T) {
