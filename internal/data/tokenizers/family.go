@@ -34,6 +34,8 @@ type family struct {
 	cases bool
 	// maskLeft is set if the mask takes the spaces before it.
 	maskLeft bool
+	// plain is set if the model's table is not used: spaces are joined, and the text is made NFC.
+	plain bool
 }
 
 var families = []family{
@@ -54,6 +56,11 @@ var families = []family{
 		single: "<s> $A </s>", pair: "<s> $A </s> </s> $B </s>",
 		first:   []unigram.Piece{{Text: "<s>NOTUSED"}, {Text: "<pad>"}, {Text: "</s>NOTUSED"}, {Text: "<unk>"}, {Text: "<unk>NOTUSED", Score: -100}},
 		dropped: 1, last: []string{"<mask>"},
+	},
+	{
+		class: "DebertaV2Tokenizer", types: []string{"deberta-v2"}, plain: true,
+		tokens: map[string]string{"bos_token": "[CLS]", "eos_token": "[SEP]", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"},
+		single: "[CLS] $A [SEP]", pair: "[CLS] $A [SEP] $B:1 [SEP]:1", last: []string{"[MASK]"},
 	},
 	{
 		class: "T5Tokenizer", types: []string{"t5", "mt5", "umt5"}, extra: true,
@@ -115,7 +122,7 @@ func (f *family) convert(m *sentencepiece.Model, s *settings) ([]byte, error) {
 	}
 	out := tokenizerjson.File{
 		Normalizer:   part(f.normalizer(m, s)),
-		PreTokenizer: part(object{"type": "Sequence", "pretokenizers": []object{{"type": "WhitespaceSplit"}, f.metaspace(s)}}),
+		PreTokenizer: part(object{"type": "Sequence", "pretokenizers": f.preTokenizers(s)}),
 		Decoder:      part(f.metaspace(s)),
 		Model:        part(object{"type": "Unigram", "unk_id": ids[f.tokens["unk_token"]], "vocab": pieces, "byte_fallback": false}),
 	}
@@ -157,7 +164,9 @@ func (f *family) pieces(m *sentencepiece.Model, s *settings) (pieces []unigram.P
 		}
 	}
 	for _, token := range f.last {
-		pieces = append(pieces, unigram.Piece{Text: token})
+		if !slices.ContainsFunc(pieces, func(p unigram.Piece) bool { return p.Text == token }) {
+			pieces = append(pieces, unigram.Piece{Text: token})
+		}
 	}
 	if f.extra {
 		for i := s.number("extra_ids", 100) - 1; i >= 0; i-- {
@@ -182,6 +191,13 @@ func (f *family) normalizer(m *sentencepiece.Model, s *settings) any {
 			parts = append(parts, object{"type": "Lowercase"})
 		}
 	}
+	if f.plain {
+		if s.flag("do_lower_case", false) {
+			parts = append(parts, object{"type": "Lowercase"})
+		}
+		return object{"type": "Sequence", "normalizers": append(parts, object{"type": "Replace", "pattern": object{"Regex": `\s{2,}|[\n\r\t]`}, "content": " "},
+			object{"type": "NFC"}, object{"type": "Strip", "strip_left": false, "strip_right": true})}
+	}
 	if table := m.Table(); len(table) > 0 {
 		parts = append(parts, object{"type": "Precompiled", "precompiled_charsmap": table})
 	}
@@ -191,11 +207,25 @@ func (f *family) normalizer(m *sentencepiece.Model, s *settings) any {
 	return object{"type": "Sequence", "normalizers": parts}
 }
 
+// preTokenizers returns how a text is split before the model.
+func (f *family) preTokenizers(s *settings) []object {
+	var out []object
+	switch {
+	case !f.plain:
+		out = append(out, object{"type": "WhitespaceSplit"})
+	case s.flag("split_by_punct", false):
+		out = append(out, object{"type": "Punctuation", "behavior": "Isolated"})
+	}
+	return append(out, f.metaspace(s))
+}
+
 // metaspace returns how words begin.
 func (f *family) metaspace(s *settings) object {
 	scheme := "always"
 	if !f.extra && !s.flag("add_prefix_space", true) {
-		scheme = "never"
+		if scheme = "never"; f.plain {
+			scheme = "first"
+		}
 	}
 	return object{"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true}
 }

@@ -158,7 +158,7 @@ func TestWrongFolders(t *testing.T) {
 		{map[string][]byte{JSON: []byte(byteLevel), Vocab: []byte("a\n\u0120\n\u0120a\na\n")}, "token 3 of"},
 		{map[string][]byte{JSON: []byte(byteLevel), Vocab: []byte("\u0120a\na\n")}, "a folder has two tokenizers that differ"},
 		{vocab(`[`), "tokenizer_config.json is not a JSON object"},
-		{with(`{"tokenizer_class": "LlamaTokenizer"}`, json("t5few", "", "")), "says LlamaTokenizer, whose special tokens are not known here; expected albert, xlm-roberta, camembert, t5"},
+		{with(`{"tokenizer_class": "LlamaTokenizer"}`, json("t5few", "", "")), "says LlamaTokenizer, whose special tokens are not known here; expected albert, xlm-roberta, camembert, deberta-v2, t5"},
 		{with(`{"tokenizer_class": "AlbertTokenizer"}`, json("t5few", "", "")), "it has no piece [CLS], as those of albert have"},
 		{with(`{"tokenizer_class": "T5Tokenizer", "eos_token": "<end>"}`, json("t5few", "", "")), `that eos_token is "<end>"; expected "</s>"`},
 		{json("albertcased_saved", `"do_lower_case": false`, `"do_lower_case": true`), ""}, // its table changes letters

@@ -58,6 +58,16 @@ def train(**options: object) -> bytes:
 
 
 RULES = {"normalization_rule_tsv": str(HERE / "../../../../text/sentencepiece/testdata/rules.tsv")}
+DEBERTA = {
+    "pad_id": 0,
+    "bos_id": 1,
+    "eos_id": 2,
+    "unk_id": 3,
+    "pad_piece": "[PAD]",
+    "bos_piece": "[CLS]",
+    "eos_piece": "[SEP]",
+    "unk_piece": "[UNK]",
+}
 XLMR = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
 FOLDERS = {
     "t5": (
@@ -125,6 +135,26 @@ FOLDERS = {
                     "normalized": False,
                     "single_word": False,
                 },
+            },
+        },
+    ),
+    "deberta": (
+        "spm.model",
+        DEBERTA | RULES,
+        {
+            "config.json": {"model_type": "deberta-v2"},
+            "tokenizer_config.json": {"do_lower_case": False, "vocab_type": "spm"},
+        },
+    ),
+    "debertalower": (
+        "spm.model",
+        DEBERTA | {"user_defined_symbols": ["[MASK]"]},
+        {
+            "config.json": {"model_type": "deberta-v2"},
+            "tokenizer_config.json": {
+                "do_lower_case": True,
+                "split_by_punct": True,
+                "add_prefix_space": False,
             },
         },
     ),
