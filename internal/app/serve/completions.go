@@ -412,7 +412,7 @@ func textsOrTokens(data json.RawMessage, field string, most int) (texts []string
 	case err != nil || n == 0:
 		return nil, nil, badf("%s is %.60s; expected a text, a list of texts, a list of tokens, or a list of these", field, data)
 	case n > most:
-		return nil, nil, badf("the request has %d of %s; expected at most %d", n, field, most)
+		return nil, nil, badf("the request has %d %ss; expected at most %d", n, field, most)
 	}
 	return texts, lists, nil
 }
