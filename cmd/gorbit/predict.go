@@ -231,7 +231,10 @@ func (a *question) source(cmd *cobra.Command, run *train.Run, log *slog.Logger) 
 	}
 	columns := a.Columns
 	if m := run.Manifest; m != nil {
-		columns.Trained = predict.TrainedColumns{Text: m.Columns.Text, Pair: m.Columns.Pair}
+		columns.Trained = predict.TrainedColumns{Text: m.Columns.Text}
+		if m.Kind() != convert.Embed { // of which the model sees one text at a time
+			columns.Trained.Pair = m.Columns.Pair
+		}
 	}
 	in, closeFile, err := predict.Open(cmd.Context(), a.File, cmd.InOrStdin(), columns)
 	if t, ok := in.(*predict.Table); ok && columns.Text == "" {
