@@ -21,7 +21,7 @@ type Entry struct {
 	Shape []int64
 
 	// The position of the tensor: Size bytes at Offset of data file number Shard (0 for
-	// a safetensors file). A tensor of a bundle that was saved in slices has no position
+	// a safetensors file without an index). A tensor of a bundle that was saved in slices has no position
 	// of its own; Slices is the number of its slices.
 	Shard  int
 	Offset int64

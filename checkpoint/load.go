@@ -30,7 +30,7 @@ type Source interface {
 
 // OpenSource opens initial weights: a file of safetensors or GGUF, a checkpoint by its prefix or
 // index file, or a folder that contains one of these (the newest checkpoint,
-// variables/variables of a SavedModel, model.safetensors). If err is nil, close is not.
+// variables/variables of a SavedModel, model.safetensors or its index). If err is nil, close is not.
 func OpenSource(path string, opts ...Option) (src Source, close func() error, err error) {
 	info, err := vfs.Stat(path)
 	if err == nil && info.IsDir() {
@@ -108,8 +108,13 @@ func openSourceDir(dir string, opts ...Option) (Source, func() error, error) {
 			return openSourceBundle(prefix, opts...)
 		}
 	}
-	s, err := OpenSafetensors(filepath.Join(dir, "model.safetensors"))
-	if errors.Is(err, fs.ErrNotExist) {
+	path, index := filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "model"+shardsSuffix)
+	whole := exists(path) || !exists(index)
+	if !whole {
+		path = index
+	}
+	s, err := OpenSafetensors(path)
+	if whole && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("open weights: %s has no checkpoint, SavedModel or model.safetensors", dir)
 	}
 	if err != nil {

@@ -41,10 +41,10 @@ var safeDTypes = map[string]struct {
 	"F6_E2M3": {0, 6}, "F6_E3M2": {0, 6}, "F4": {0, 4},
 }
 
-// Safetensors is an opened safetensors file. It is safe for concurrent use.
+// Safetensors is an opened safetensors file, or the files of an index. It is safe for concurrent use.
 type Safetensors struct {
 	path     string
-	file     vfs.File
+	files    []vfs.File // of an index there may be several: see Entry.Shard
 	entries  []Entry
 	types    []string // the format's type of each entry
 	byName   map[string]int
@@ -54,8 +54,12 @@ type Safetensors struct {
 
 // OpenSafetensors opens a safetensors file and checks its header: each tensor must be
 // inside the file, have the size of its shape and type, and not overlap another. As the
-// format requires, there must be no gaps between tensors.
+// format requires, there must be no gaps between tensors. Of the index of a model in several files
+// (model.safetensors.index.json) it opens these files.
 func OpenSafetensors(path string) (*Safetensors, error) {
+	if strings.HasSuffix(path, shardsSuffix) {
+		return openShards(path)
+	}
 	f, err := vfs.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open weights: %w", err)
@@ -65,7 +69,7 @@ func OpenSafetensors(path string) (*Safetensors, error) {
 		f.Close()
 		return nil, err
 	}
-	s.file = f
+	s.files = []vfs.File{f}
 	return s, nil
 }
 
@@ -237,8 +241,14 @@ func (s *Safetensors) Resolve(name string) (string, bool) {
 	return "", false
 }
 
-// Close closes the file.
-func (s *Safetensors) Close() error { return s.file.Close() }
+// Close closes the files.
+func (s *Safetensors) Close() error {
+	var errs []error
+	for _, f := range s.files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // Read reads tensors, or all tensors if no name is given. F16 and BF16 are converted to
 // float32, exactly; other types do not change.

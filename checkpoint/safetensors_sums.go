@@ -74,7 +74,7 @@ func (s *Safetensors) Summed() bool { return s.sums != nil }
 // *CorruptError if they do not have their checksum.
 func (s *Safetensors) section(i int) (io.Reader, func() error) {
 	e := s.entries[i]
-	section := io.NewSectionReader(s.file, e.Offset, e.Size)
+	section := io.NewSectionReader(s.files[e.Shard], e.Offset, e.Size)
 	if s.sums == nil {
 		return section, func() error { return nil }
 	}

@@ -61,7 +61,7 @@ func OpenValues(ctx context.Context, src Source, e Entry) (*Values, error) {
 		v.damage = func(err error) error { return s.damage(e, err) }
 	case *Safetensors:
 		v.path, v.closing = s.path, func() error { return nil }
-		v.section = io.NewSectionReader(s.file, e.Offset, e.Size)
+		v.section = io.NewSectionReader(s.files[e.Shard], e.Offset, e.Size)
 		v.damage = func(err error) error { return fmt.Errorf("%s: tensor %q: %w", s.path, e.Name, err) }
 	case *GGUF:
 		in, err := s.numbers(s.byName[e.Name])

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/base/web"
 )
 
 // Defaults of Config.
@@ -86,7 +86,7 @@ func (c Config) Validate() error {
 		return nil
 	}
 	u, err := url.Parse(c.API)
-	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && devices.IsLoopback(u.Hostname())) {
+	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && web.IsLoopback(u.Hostname())) {
 		return fault.Usagef("API is %q; expected a URL https://HOST/VERSION (http only on this machine, because a token is sent to it)", c.API)
 	}
 	return nil

@@ -21,6 +21,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/servable"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
@@ -140,38 +141,11 @@ func (p *pushFlags) complete(changed func(string) bool) error {
 	case p.timeout < 0:
 		return usagef("--timeout is %v; expected 0 (no limit) or more", p.timeout)
 	}
-	p.config.Endpoint = cmp.Or(os.Getenv("HF_ENDPOINT"), hub.DefaultEndpoint)
-	p.config.Attempts, p.config.Wait = 5, time.Second
 	var err error
-	if p.config.Token, err = hubToken(); err != nil {
+	if p.config.Account, err = hubfs.Environment(nil); err != nil {
 		return err
 	}
 	return p.config.Validate()
-}
-
-// hubToken returns the token where Hugging Face's programs look for it: in the environment, then in
-// the file that a login writes.
-func hubToken() (string, error) {
-	if token := cmp.Or(os.Getenv("HF_TOKEN"), os.Getenv("HUGGING_FACE_HUB_TOKEN")); token != "" {
-		return strings.TrimSpace(token), nil
-	}
-	path := os.Getenv("HF_TOKEN_PATH")
-	if path == "" {
-		home := os.Getenv("HF_HOME")
-		if home == "" {
-			cache, err := os.UserCacheDir()
-			if err != nil {
-				return "", nil // Validate says that there is no token
-			}
-			home = filepath.Join(cache, "huggingface")
-		}
-		path = filepath.Join(home, "token")
-	}
-	content, err := vfs.ReadBounded(path, 1<<10)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	}
-	return strings.TrimSpace(string(content)), err
 }
 
 // push uploads a folder and says what came of it.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/app/hub/hubtest"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs/hubtest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -18,7 +18,7 @@ func TestPush(t *testing.T) {
 	h := hubtest.New()
 	t.Cleanup(h.Close)
 	u := newUser(t)
-	env := []string{"HF_ENDPOINT=" + h.URL, "HF_TOKEN=" + hubtest.Token}
+	env := []string{"HF_ENDPOINT=" + h.URL, "HF_TOKEN=" + hubtest.Token, "HF_HOME=" + filepath.Join(u.dir, "hf-home")}
 	gorbit := func(code int, want string, args ...string) {
 		t.Helper()
 		cmd := u.command("gorbit", args...)
@@ -56,6 +56,8 @@ func TestPush(t *testing.T) {
 		t.Errorf("%+v", repo)
 	}
 
+	readFromHub(t, u, h, graph, gorbit)
+
 	weights := filepath.Join(u.dir, "hf", "reviews", "model.safetensors")
 	content, err := os.ReadFile(weights)
 	if err != nil {
@@ -83,4 +85,53 @@ func TestPush(t *testing.T) {
 		t.Fatal(err)
 	}
 	gorbit(fault.ExitDone, "has all files already", "push", "model", "--repo", "acme/model")
+}
+
+// readFromHub converts, trains and pulls with paths of the hub that has the pushed model acme/reviews, and
+// then without the hub.
+func readFromHub(t *testing.T, u *user, h *hubtest.Hub, graph string, gorbit func(code int, want string, args ...string)) {
+	t.Helper()
+	read := func(path string) []byte {
+		t.Helper()
+		content, err := os.ReadFile(filepath.Join(u.dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	h.Put("datasets/acme/texts", map[string][]byte{"csv/train.tsv": read("reviews.tsv")})
+	gorbit(fault.ExitDone, "wrote data-hub", "convert", "--tokenizer", "hub:acme/reviews", "--train", "hub:datasets/acme/texts/csv/train.tsv",
+		"--text-column", "text", "--label-column", "label", "--labels", "bad,good", "--max-length", "24", "--out", "data-hub")
+	records := map[string][]byte{}
+	shards, err := filepath.Glob(filepath.Join(u.dir, "data", "*.tfrecord"))
+	if err != nil || len(shards) == 0 {
+		t.Fatalf("%v, %v", shards, err)
+	}
+	for _, s := range shards {
+		records[filepath.Base(s)] = read(filepath.Join("data", filepath.Base(s)))
+		if got := read(filepath.Join("data-hub", filepath.Base(s))); string(got) != string(records[filepath.Base(s)]) {
+			t.Errorf("%s differs from that of files of this machine", s)
+		}
+	}
+	records["manifest.json"], records["vocab.txt"] = read("data/manifest.json"), read("data/vocab.txt")
+	h.Put("datasets/acme/records", records)
+	commit := h.Repo("acme/reviews").Commit()
+	train := func(run string, more ...string) {
+		t.Helper()
+		gorbit(fault.ExitDone, "initial weights from ", append([]string{"train", "--graph", graph, "--data", "hub:datasets/acme/records", "--init", "hub:acme/reviews",
+			"--run", run, "--steps", "1", "--batch-size", "8", "--learning-rate", "1e-3", "--eval-interval", "-2"}, more...)...)
+		if got := string(read(run + "/init.txt")); !strings.Contains(got, commit) {
+			t.Errorf("init.txt does not say the commit %s:\n%s", commit, got)
+		}
+	}
+	train("runs/hub")
+	gorbit(fault.ExitDone, "/snapshots/"+commit+"/config.json\n", "pull", "hub:acme/reviews@"+commit+"/config.json")
+	requests := len(h.Requests())
+	train("runs/offline", "--offline")
+	gorbit(fault.ExitFailed, "leave out --offline", "pull", "hub:acme/none", "--offline")
+	if got := len(h.Requests()); got != requests {
+		t.Errorf("%d requests with --offline", got-requests)
+	}
+	gorbit(fault.ExitUsage, "expected one path of a hub", "pull", "acme/reviews")
+	gorbit(fault.ExitUsage, "gorbit push", "train", "--graph", graph, "--data", "data", "--run", "hub:acme/reviews/run", "--steps", "1")
 }

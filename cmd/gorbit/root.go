@@ -15,6 +15,9 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/app/progress"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/train"
 )
@@ -24,6 +27,7 @@ type globals struct {
 	logLevel string
 	progress string
 	allowOps []string
+	offline  bool
 }
 
 func newRoot() *cobra.Command {
@@ -46,7 +50,16 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 	f.StringVar(&g.logLevel, "log-level", "info", "lowest `LEVEL` to log: debug, info, warn or error")
 	f.StringVar(&g.progress, "progress", "auto", "progress bar; auto shows it on a terminal; events writes lines of JSON to standard error instead, for programs `auto|off|events`")
 	f.StringSliceVar(&g.allowOps, "allow-op", nil, "allow graphs to use this `OPERATION`, although it reaches files, processes or Python (an export is a program)")
-	help.Group(f, "Flags of every command", "log-level", "progress", "allow-op")
+	f.BoolVar(&g.offline, "offline", false, "do not ask a model hub: take files of hub:OWNER/NAME that this machine has")
+	help.Group(f, "Flags of every command", "log-level", "progress", "allow-op", "offline")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		log, err := g.log(stderr)
+		vfs.Register(hubfs.Scheme, func() vfs.ReadFS {
+			return hubfs.New(hubfs.Config{Context: cmd.Context(), Log: log, Offline: g.offline})
+		})
+		vfs.Register(gcs.Scheme, func() vfs.ReadFS { return gcs.New(gcs.Config{Log: log}) })
+		return err
+	}
 	root.SetHelpCommand(newHelp())
 	for _, group := range []struct {
 		title    string
@@ -55,7 +68,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 		{"Data", []*cobra.Command{newTokenizer(g), newConvert(g), newInspect(g)}},
 		{"Training", []*cobra.Command{newPlan(g), newGraph(g), newTrain(g), newTune(g), newLaunch(g), newWatch(g), newTrack(g)}},
 		{"Results", []*cobra.Command{newEvaluate(g), newAverage(g), newRuns(g), newReport(g)}},
-		{"Models", []*cobra.Command{newPredict(g), newExport(g), newServe(g), newPush(g)}},
+		{"Models", []*cobra.Command{newPredict(g), newExport(g), newServe(g), newPush(g), newPull(g)}},
 		{"Machines", []*cobra.Command{newDoctor(g), newDevices(g), newWorker(g), newTPU(g), newTPUEmulator(g)}},
 		{"The program", []*cobra.Command{newVersion()}},
 	} {
@@ -93,10 +106,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 // env returns the environment of a run. Result lines go to out; the log and the progress bar go
 // to standard error.
 func (g *globals) env(out io.Writer) (train.Env, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
-		return train.Env{}, usagef("--log-level is %q; expected debug, info, warn or error", g.logLevel)
-	}
 	env := train.Env{Out: out, AllowOps: g.allowOps, Version: version.String()}
 	errOut := stderr
 	switch g.progress {
@@ -111,7 +120,18 @@ func (g *globals) env(out io.Writer) (train.Env, error) {
 	default:
 		return train.Env{}, usagef("--progress is %q; expected auto, off or events", g.progress)
 	}
-	env.Log = slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{
+	var err error
+	env.Log, err = g.log(errOut)
+	return env, err
+}
+
+// log returns a log of the level that was asked for.
+func (g *globals) log(out io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(g.logLevel)); err != nil {
+		return nil, usagef("--log-level is %q; expected debug, info, warn or error", g.logLevel)
+	}
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{
 		Level: level,
 		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey && len(groups) == 0 {
@@ -119,8 +139,7 @@ func (g *globals) env(out io.Writer) (train.Env, error) {
 			}
 			return a
 		},
-	}))
-	return env, nil
+	})), nil
 }
 
 func newVersion() *cobra.Command {

@@ -16,8 +16,9 @@ import (
 	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/app/hub"
-	"github.com/gorbit-ml/gorbit/internal/app/hub/hubtest"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs/hubtest"
 )
 
 // model writes a folder with small files and large ones, and returns their contents.
@@ -46,8 +47,8 @@ func write(t *testing.T, path string, content []byte) {
 }
 
 func config(h *hubtest.Hub, log *bytes.Buffer) hub.Config {
-	return hub.Config{Endpoint: h.URL, Repo: "acme/reviews", Revision: "main", Token: hubtest.Token, Message: "Step 3",
-		Log: slog.New(slog.NewTextHandler(log, nil)), Attempts: 3, Wait: time.Millisecond}
+	return hub.Config{Repo: "acme/reviews", Revision: "main", Message: "Step 3",
+		Account: hubfs.Account{Endpoint: h.URL, Token: hubtest.Token, Log: slog.New(slog.NewTextHandler(log, nil)), Attempts: 3, Wait: time.Millisecond}}
 }
 
 func start(t *testing.T) *hubtest.Hub {
@@ -172,7 +173,7 @@ func TestPushIsGivenUp(t *testing.T) {
 	dir, _ := model(t)
 	var log bytes.Buffer
 	_, err := hub.Push(t.Context(), config(h, &log), dir)
-	var status *hub.StatusError
+	var status *hubfs.StatusError
 	if !errors.As(err, &status) || status.Status != 503 || len(h.Requests()) != 3 {
 		t.Errorf("%v after %d requests; expected 503 after 3", err, len(h.Requests()))
 	}
@@ -257,7 +258,7 @@ func TestFolders(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	good := hub.Config{Endpoint: hub.DefaultEndpoint, Repo: "a/b", Revision: "main", Token: "t", Attempts: 1}
+	good := hub.Config{Repo: "a/b", Revision: "main", Account: hubfs.Account{Endpoint: hubfs.DefaultEndpoint, Token: "t", Attempts: 1}}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gorbit-ml/gorbit/internal/app/hub/hubtest"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs/hubtest"
 )
 
 // newProxy returns the address of a server before a hub, which answers the calls whose path has a

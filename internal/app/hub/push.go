@@ -2,6 +2,7 @@ package hub
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha1" // names of Git's objects
 	"crypto/sha256"
@@ -25,7 +26,66 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/stream"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs"
 )
+
+// Config says where to push, and as whom.
+type Config struct {
+	hubfs.Account
+	// Repo is the repository, OWNER/NAME.
+	Repo string
+	// Revision is the branch to commit to, such as main.
+	Revision string
+	// Dataset says that the repository is one of a dataset, not of a model.
+	Dataset bool
+	// Public makes a repository that all may see, if it has to be created.
+	Public bool
+	// Message is the first line of the commit.
+	Message string
+}
+
+// Validate returns an error of class fault.Usage if a field cannot be.
+func (c Config) Validate() error {
+	if c.Token == "" {
+		return fault.Usagef("the hub's token is missing; make one with write access at %s/settings/tokens, and: export HF_TOKEN=...", hubfs.DefaultEndpoint)
+	}
+	return cmp.Or(hubfs.CheckRepo(c.Repo), hubfs.CheckRevision(c.Revision), c.Account.Validate())
+}
+
+// kind is how the hub calls repositories like this one, in its addresses and as their type.
+func (c Config) kind() (plural, kind string) {
+	if c.Dataset {
+		return "datasets", "dataset"
+	}
+	return "models", "model"
+}
+
+// home is the repository's own address.
+func (c Config) home() string {
+	if c.Dataset {
+		return c.Endpoint + "/datasets/" + c.Repo
+	}
+	return c.Endpoint + "/" + c.Repo
+}
+
+// api is the address of the repository's calls.
+func (c Config) api() string {
+	plural, _ := c.kind()
+	return c.Endpoint + "/api/" + plural + "/" + c.Repo
+}
+
+// client makes the calls of a push.
+type client struct {
+	Config
+	calls *hubfs.Client
+}
+
+// advice is what to do when a call fails for good.
+const advice = "; the same push, made again, uploads what is missing"
+
+func (c *client) post(ctx context.Context, what, address string, in, out any, header map[string]string) error {
+	return c.calls.Post(ctx, hubfs.Call{What: what, URL: address, Header: header, Advice: advice}, in, out)
+}
 
 // Result is what a push did.
 type Result struct {
@@ -59,10 +119,15 @@ const (
 // Push makes the folder's files those of the repository: files of the same names are replaced, and
 // others are left alone.
 func Push(ctx context.Context, c Config, folder string) (Result, error) {
-	k, err := newClient(c)
+	if err := c.Validate(); err != nil {
+		return Result{}, err
+	}
+	calls, err := hubfs.NewClient(c.Account)
 	if err != nil {
 		return Result{}, err
 	}
+	c.Endpoint = calls.Endpoint
+	k := &client{c, calls}
 	files, err := list(ctx, folder)
 	if err != nil {
 		return Result{}, err
@@ -176,9 +241,10 @@ func (e *changedError) Error() string {
 // create makes the repository, unless it is there.
 func (c *client) create(ctx context.Context) (bool, error) {
 	owner, name, _ := strings.Cut(c.Repo, "/")
+	_, kind := c.kind()
 	err := c.post(ctx, "create the repository "+c.Repo, c.Endpoint+"/api/repos/create",
-		map[string]any{"type": "model", "organization": owner, "name": name, "private": !c.Public}, nil, nil)
-	if status := (*StatusError)(nil); errors.As(err, &status) {
+		map[string]any{"type": kind, "organization": owner, "name": name, "private": !c.Public}, nil, nil)
+	if status := (*hubfs.StatusError)(nil); errors.As(err, &status) {
 		if status.Status == http.StatusConflict {
 			return false, nil
 		}
@@ -192,7 +258,7 @@ func (c *client) create(ctx context.Context) (bool, error) {
 
 // exists reports whether the token can see the repository.
 func (c *client) exists(ctx context.Context) bool {
-	_, _, err := c.do(ctx, call{what: "look for the repository", method: http.MethodGet, url: c.Endpoint + "/api/models/" + c.Repo})
+	_, _, err := c.calls.Do(ctx, hubfs.Call{What: "look for the repository", Method: http.MethodGet, URL: c.api()})
 	return err == nil
 }
 
@@ -223,7 +289,7 @@ func (c *client) classify(ctx context.Context, files []*file) ([]*file, error) {
 		var out struct {
 			Files []preuploaded `json:"files"`
 		}
-		err := c.post(ctx, "ask which files are large", c.Endpoint+"/api/models/"+c.Repo+"/preupload/"+url.PathEscape(c.Revision), in, &out, nil)
+		err := c.post(ctx, "ask which files are large", c.api()+"/preupload/"+url.PathEscape(c.Revision), in, &out, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -291,7 +357,7 @@ func (c *client) uploadLarge(ctx context.Context, files []*file) (int64, error) 
 			}
 		}
 	}
-	if err := c.post(ctx, "ask where to upload large files", c.Endpoint+"/"+c.Repo+".git/info/lfs/objects/batch", in, &out, lfsHeader); err != nil {
+	if err := c.post(ctx, "ask where to upload large files", c.home()+".git/info/lfs/objects/batch", in, &out, lfsHeader); err != nil {
 		return 0, err
 	}
 	uploaded, answered := int64(0), 0
@@ -302,7 +368,7 @@ func (c *client) uploadLarge(ctx context.Context, files []*file) (int64, error) 
 		}
 		answered++
 		if o.Error != nil {
-			return uploaded, &StatusError{What: "upload " + f.name, Status: o.Error.Code, Message: o.Error.Message}
+			return uploaded, &hubfs.StatusError{What: "upload " + f.name, Status: o.Error.Code, Message: o.Error.Message}
 		}
 		if o.Actions.Upload == nil {
 			continue // the hub has it
@@ -406,8 +472,8 @@ func (c *client) upload(ctx context.Context, f *file, to action) error {
 // put uploads a section of a file. A file that is uploaded as a whole must have the content that
 // was described.
 func (c *client) put(ctx context.Context, what, address string, header map[string]string, f *file, in io.ReaderAt, from, length int64) (http.Header, error) {
-	_, answer, err := c.do(ctx, call{what: what, method: http.MethodPut, url: address, header: header,
-		body: func() (io.Reader, int64, error) {
+	_, answer, err := c.calls.Do(ctx, hubfs.Call{What: what, Method: http.MethodPut, URL: address, Header: header, Advice: advice,
+		Body: func() (io.Reader, int64, error) {
 			section := io.NewSectionReader(in, from, length)
 			if length != f.size {
 				return section, length, nil
@@ -429,7 +495,7 @@ func (c *checked) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.hash.Write(p[:n])
 	if c.left -= int64(n); c.left == 0 && hex.EncodeToString(c.hash.Sum(nil)) != c.f.sha256 || err == io.EOF && c.left > 0 {
-		return 0, &changedError{c.f.path}
+		return 0, hubfs.Permanent(&changedError{c.f.path})
 	}
 	return n, err
 }
@@ -463,10 +529,10 @@ func (c *client) commit(ctx context.Context, files []*file, result *Result) (str
 			return "", err
 		}
 	}
-	content, _, err := c.do(ctx, call{what: "commit", method: http.MethodPost,
-		url:    c.Endpoint + "/api/models/" + c.Repo + "/commit/" + url.PathEscape(c.Revision),
-		header: map[string]string{"Content-Type": "application/x-ndjson"},
-		body:   func() (io.Reader, int64, error) { return bytes.NewReader(body.Bytes()), int64(body.Len()), nil }})
+	content, _, err := c.calls.Do(ctx, hubfs.Call{What: "commit", Method: http.MethodPost, Advice: advice,
+		URL:    c.api() + "/commit/" + url.PathEscape(c.Revision),
+		Header: map[string]string{"Content-Type": "application/x-ndjson"},
+		Body:   func() (io.Reader, int64, error) { return bytes.NewReader(body.Bytes()), int64(body.Len()), nil }})
 	if err != nil {
 		return "", err
 	}
@@ -478,7 +544,7 @@ func (c *client) commit(ctx context.Context, files []*file, result *Result) (str
 		return "", errors.New("commit: the hub's answer names no commit")
 	}
 	if out.CommitURL == "" {
-		return c.Endpoint + "/" + c.Repo + "/commit/" + out.CommitOID, nil
+		return c.home() + "/commit/" + out.CommitOID, nil
 	}
 	return out.CommitURL, nil
 }

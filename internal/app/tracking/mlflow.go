@@ -19,7 +19,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
-	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/base/web"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
 
@@ -56,7 +56,7 @@ func (m *MLflow) Validate() error {
 	if u.User != nil {
 		return fault.Usagef("the address of MLflow holds a password; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead")
 	}
-	if u.Scheme == "http" && !devices.IsLoopback(u.Hostname()) && m.Token+m.Password != "" {
+	if u.Scheme == "http" && !web.IsLoopback(u.Hostname()) && m.Token+m.Password != "" {
 		return fault.Usagef("the address of MLflow is %q, and anyone on the way could read the password; expected https://", m.URL)
 	}
 	if m.Experiment == "" {

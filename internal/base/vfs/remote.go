@@ -73,22 +73,47 @@ type RemoteFile interface {
 	Bind(ctx context.Context)
 }
 
-var schemeForm = regexp.MustCompile(`^([a-z][a-z0-9+.-]*)://`)
+// CacheVariable is the environment variable of the folder for copies of files from elsewhere.
+const CacheVariable = "GORBIT_CACHE"
+
+// CacheFolder returns the folder for copies of files from elsewhere: $GORBIT_CACHE, or gorbit in the
+// user's cache folder.
+func CacheFolder() (string, error) {
+	if dir := os.Getenv(CacheVariable); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no folder for copies of files from buckets and hubs: %w; set %s", err, CacheVariable)
+	}
+	return filepath.Join(dir, "gorbit"), nil
+}
+
+var schemeForm = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://`)
+
+// hubPrefix begins paths of a model hub, whose names have no //.
+const hubPrefix = "hub:"
+
+// split divides a path into what says its scheme, such as gs:// or hub:, and the rest. The first is ""
+// for a path of the operating system.
+func split(path string) (scheme, rest string) {
+	if scheme = schemeForm.FindString(path); scheme == "" && strings.HasPrefix(path, hubPrefix) {
+		scheme = hubPrefix
+	}
+	return scheme, path[len(scheme):]
+}
 
 // Scheme returns the scheme of a path, such as gs, or "" for a path of the operating system.
 func Scheme(path string) string {
-	if m := schemeForm.FindStringSubmatch(path); m != nil {
-		return m[1]
-	}
-	return ""
+	scheme, _ := split(path)
+	return strings.TrimRight(scheme, ":/")
 }
 
 // Join joins path elements like filepath.Join, and keeps the scheme of the first.
 func Join(elem ...string) string {
 	if len(elem) > 0 {
-		if scheme := Scheme(elem[0]); scheme != "" {
-			rest := append([]string{elem[0][len(scheme)+len("://"):]}, elem[1:]...)
-			return scheme + "://" + path.Join(rest...)
+		if scheme, rest := split(elem[0]); scheme != "" {
+			return scheme + path.Join(append([]string{rest}, elem[1:]...)...)
 		}
 	}
 	return filepath.Join(elem...)
@@ -104,8 +129,8 @@ func Clean(path string) string {
 
 // Dir is filepath.Dir for paths with and without a scheme.
 func Dir(name string) string {
-	if scheme := Scheme(name); scheme != "" {
-		return scheme + "://" + path.Dir(name[len(scheme)+len("://"):])
+	if scheme, rest := split(name); scheme != "" {
+		return scheme + path.Dir(rest)
 	}
 	return filepath.Dir(name)
 }
@@ -183,8 +208,8 @@ func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 	}{stream.WithContext(ctx, file), file}, nil
 }
 
-// Register sets the function that opens the file system of a scheme when it is first used.
-// Package internal/base/vfs/gcs registers gs.
+// Register sets the function that opens the file system of a scheme when it is first used after that.
+// Package internal/base/vfs/gcs registers gs, and internal/base/vfs/hubfs registers hub.
 func Register(scheme string, open func() ReadFS) {
 	schemes.Lock()
 	defer schemes.Unlock()
@@ -192,6 +217,7 @@ func Register(scheme string, open func() ReadFS) {
 		schemes.open, schemes.opened = map[string]func() ReadFS{}, map[string]ReadFS{}
 	}
 	schemes.open[scheme] = open
+	delete(schemes.opened, scheme)
 }
 
 // unmounted returns the file system of a path on which nothing is mounted. The operation is named in
@@ -211,7 +237,8 @@ func unmounted(op, path string) (ReadFS, error) {
 	}
 	open := schemes.open[scheme]
 	if open == nil {
-		return nil, &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w: %s:// is not supported; expected a local path, or gs://BUCKET/PATH", errors.ErrUnsupported, scheme)}
+		prefix, _ := split(path)
+		return nil, &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("%w: %s is not supported; expected a local path, or gs://BUCKET/PATH", errors.ErrUnsupported, prefix)}
 	}
 	f := open()
 	schemes.opened[scheme] = f

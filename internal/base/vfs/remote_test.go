@@ -14,6 +14,12 @@ func TestPathsWithScheme(t *testing.T) {
 		{Clean("gs://b//data/"), "gs://b/data"},
 		{Dir("gs://b/data/x"), "gs://b/data"},
 		{Scheme("gs://b"), "gs"},
+		{Join("hub:a/b@main", "x/../y"), "hub:a/b@main/y"},
+		{Clean("hub:a//b/"), "hub:a/b"},
+		{Dir("hub:a/b/x"), "hub:a/b"},
+		{Scheme("hub:a/b"), "hub"},
+		{Scheme("hub://a/b"), "hub"},
+		{Scheme("./hub:a/b"), ""},
 		{Scheme("gs:/b"), ""},
 		{Scheme("data/gs://b"), ""},
 	} {

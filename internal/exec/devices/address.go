@@ -53,10 +53,3 @@ func Canonical(address string) string {
 	}
 	return net.JoinHostPort(host, port)
 }
-
-// IsLoopback reports whether a host, a name or an address, is this machine by its spelling: localhost,
-// or a loopback address.
-func IsLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
-}

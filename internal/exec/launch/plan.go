@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/web"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 )
@@ -232,7 +233,7 @@ func (h Host) local() bool {
 	if err != nil {
 		return h.Address == ""
 	}
-	return devices.IsLoopback(host)
+	return web.IsLoopback(host)
 }
 
 // OneMachine reports whether the hosts run workers and all of them are this machine.

@@ -16,7 +16,8 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
-	_ "github.com/gorbit-ml/gorbit/internal/base/vfs/gcs" // paths that begin with gs://
+	_ "github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"   // paths that begin with gs://
+	_ "github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs" // paths that begin with hub:
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/train/params"
 )

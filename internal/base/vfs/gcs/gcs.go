@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -39,18 +40,20 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/web"
 )
 
 // The environment variables that configure the file system of gs://.
 const (
-	CacheVariable     = "GORBIT_CACHE"     // folder for copies
+	CacheVariable     = vfs.CacheVariable  // folder for copies
 	CacheSizeVariable = "GORBIT_CACHE_GIB" // size of the copies of data, in GiB
 )
 
-const scheme = "gs"
+// Scheme is that of paths of buckets.
+const Scheme = "gs"
 
 func init() {
-	vfs.Register(scheme, func() vfs.ReadFS { return New(Config{}) })
+	vfs.Register(Scheme, func() vfs.ReadFS { return New(Config{}) })
 }
 
 // Config configures a Store. The zero value has usable defaults.
@@ -76,6 +79,11 @@ type Config struct {
 	// ChunkBytes is the size of the parts in which large files are uploaded, a multiple of
 	// 256 KiB. 0 means 16 MiB.
 	ChunkBytes int
+	// Log gets a line if there are no credentials; nil means nobody.
+	Log *slog.Logger
+
+	// authorize adds credentials to requests; nil means Application Default Credentials.
+	authorize func(ctx context.Context, base *http.Transport) (http.RoundTripper, error)
 }
 
 const (
@@ -92,14 +100,10 @@ const (
 // withDefaults fills the zero fields.
 func (c Config) withDefaults() (Config, error) {
 	if c.Cache == "" {
-		c.Cache = os.Getenv(CacheVariable)
-	}
-	if c.Cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return c, fmt.Errorf("no folder for copies of files from buckets: %w; set %s", err, CacheVariable)
+		var err error
+		if c.Cache, err = vfs.CacheFolder(); err != nil {
+			return c, err
 		}
-		c.Cache = filepath.Join(dir, "gorbit")
 	}
 	if c.CacheBytes == 0 {
 		gib := int64(defaultCacheGiB)
@@ -161,14 +165,24 @@ func (s *Store) connect() error {
 // tried again. All requests may be: they read, or have preconditions.
 func newClient(c Config) (*storage.Client, error) {
 	ctx := context.Background()
-	base := newTransport(c.Stall)
+	base := web.Transport(c.Stall)
 	hc := &http.Client{Transport: base}
-	if os.Getenv("STORAGE_EMULATOR_HOST") == "" {
-		authorized, err := htransport.NewTransport(ctx, base, option.WithScopes(storage.ScopeReadWrite))
-		if err != nil {
-			return nil, fmt.Errorf("%w; expected credentials for Google Cloud Storage: run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to a key file", err)
+	if os.Getenv("STORAGE_EMULATOR_HOST") == "" && c.authorize == nil {
+		c.authorize = func(ctx context.Context, base *http.Transport) (http.RoundTripper, error) {
+			return htransport.NewTransport(ctx, base, option.WithScopes(storage.ScopeReadWrite))
 		}
-		hc.Transport = authorized
+	}
+	if c.authorize != nil {
+		switch authorized, err := c.authorize(ctx, base); {
+		case err == nil:
+			hc.Transport = authorized
+		case strings.Contains(err.Error(), "could not find default credentials"):
+			if c.Log != nil {
+				c.Log.Warn("no credentials for Google Cloud Storage were found; buckets are read as by anyone, which works if they are public")
+			}
+		default: // there are some, which are wrong
+			return nil, fmt.Errorf("%w; expected %s", err, credentials)
+		}
 	}
 	api, err := storage.NewClient(ctx, option.WithHTTPClient(hc), storage.WithDisabledClientMetrics())
 	if err != nil {
@@ -178,6 +192,9 @@ func newClient(c Config) (*storage.Client, error) {
 		storage.WithBackoff(gax.Backoff{Initial: c.Backoff, Max: max(c.Backoff, longestBackoff), Multiplier: 2}))
 	return api, nil
 }
+
+// credentials says how to have some.
+const credentials = "credentials for Google Cloud Storage: run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
 
 // temporary reports whether a request that failed may succeed if it is tried again.
 func temporary(err error) bool {
@@ -203,7 +220,7 @@ type location struct{ bucket, object string }
 
 // parse parses gs://BUCKET/PATH.
 func parse(name string) (location, error) {
-	rest, ok := strings.CutPrefix(vfs.Clean(name), scheme+"://")
+	rest, ok := strings.CutPrefix(vfs.Clean(name), Scheme+"://")
 	bucket, object, _ := strings.Cut(rest, "/")
 	if !ok || bucket == "" || bucket == "." || bucket == ".." || strings.ContainsRune(object, 0) {
 		return location{}, &fs.PathError{Op: "open", Path: name, Err: errors.New("is not the path of a bucket; expected gs://BUCKET/PATH")}
@@ -213,9 +230,9 @@ func parse(name string) (location, error) {
 
 func (l location) String() string {
 	if l.object == "" {
-		return scheme + "://" + l.bucket
+		return Scheme + "://" + l.bucket
 	}
-	return scheme + "://" + l.bucket + "/" + l.object
+	return Scheme + "://" + l.bucket + "/" + l.object
 }
 
 // within returns the location of a path below this one.
@@ -273,15 +290,17 @@ func reason(ctx context.Context, err error) error {
 			return ErrChanged
 		case http.StatusNotFound:
 			return fs.ErrNotExist
-		case http.StatusUnauthorized, http.StatusForbidden:
-			return &accessError{status(api)}
+		case http.StatusUnauthorized:
+			return &accessError{status(api), "expected " + credentials}
+		case http.StatusForbidden:
+			return &accessError{status(api), "give the account the role Storage Object User on the bucket (to read only, Storage Object Viewer)"}
 		}
 		return errors.New(status(api))
 	case errors.As(err, &transport):
 		return reason(ctx, transport.Err)
 	}
 	if strings.Contains(err.Error(), "default credentials") {
-		return errors.New("no credentials; run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS to a key file")
+		return errors.New("no credentials; expected " + credentials)
 	}
 	return err
 }
@@ -293,10 +312,10 @@ func status(e *googleapi.Error) string {
 }
 
 // accessError says that an account may not do something.
-type accessError struct{ status string }
+type accessError struct{ status, mend string }
 
 func (e *accessError) Error() string {
-	return fmt.Sprintf("access denied (%s); give the account the role Storage Object User on the bucket (to read only, Storage Object Viewer)", e.status)
+	return fmt.Sprintf("access denied (%s); %s", e.status, e.mend)
 }
 
 // Is reports whether the target is fs.ErrPermission.

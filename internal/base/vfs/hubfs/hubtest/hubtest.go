@@ -1,5 +1,5 @@
-// Package hubtest provides a model hub in memory for tests, with the calls that package hub makes. It
-// checks what it is sent as a hub would: checksums, sizes, part numbers, and who may do what.
+// Package hubtest provides a model hub in memory for tests, with the calls that packages hub and hubfs
+// make. It checks what it is sent as a hub would: checksums, sizes, part numbers, and who may do what.
 package hubtest
 
 import (
@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -33,6 +34,12 @@ type Hub struct {
 	// Fail is asked before each request, by its place in the order of all requests: a status other
 	// than 0 is the answer, and -1 cuts the connection.
 	Fail func(n int, r *http.Request) int
+	// Public lets all read, without a token.
+	Public bool
+	// Renamed are repositories that have other names now.
+	Renamed map[string]string
+	// Trouble is asked for each content that is sent, by how many were sent before.
+	Trouble func(n int, name string) Trouble
 
 	mu       sync.Mutex
 	api      *httptest.Server
@@ -43,6 +50,7 @@ type Hub struct {
 	parts    map[string]map[int][]byte // of objects that are being uploaded
 	puts     map[string]int            // how often each object's content, or a part, came
 	leaked   []string                  // requests that had a token and should not
+	sent     []Sent
 }
 
 // Repo is a repository.
@@ -50,6 +58,22 @@ type Repo struct {
 	Private bool
 	Files   map[string][]byte
 	Commits []string // their messages
+
+	snapshots map[string]map[string][]byte // by commit
+}
+
+// Commit is the name of the newest commit.
+func (r *Repo) Commit() string {
+	return fmt.Sprintf("%x", sha1.Sum([]byte(fmt.Sprint(len(r.Commits), r.Commits))))
+}
+
+// commit makes files a part of the repository.
+func (r *Repo) commit(files map[string][]byte, message string) {
+	for name, content := range files {
+		r.Files[name] = content
+	}
+	r.Commits = append(r.Commits, message)
+	r.snapshots[r.Commit()] = maps.Clone(r.Files)
 }
 
 // New starts a hub. Close ends it.
@@ -134,6 +158,10 @@ func refuse(w http.ResponseWriter, status int, format string, args ...any) {
 }
 
 func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		h.read(w, r)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		refuse(w, 400, "%v", err)
@@ -149,7 +177,7 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 	case path == "/api/repos/create":
 		h.create(w, body)
 	case strings.HasSuffix(path, "/preupload/main"):
-		h.preupload(w, strings.TrimSuffix(strings.TrimPrefix(path, "/api/models/"), "/preupload/main"), body)
+		h.preupload(w, repoOf(path, "/preupload/main"), body)
 	case strings.HasSuffix(path, ".git/info/lfs/objects/batch"):
 		h.batch(w, body)
 	case strings.HasPrefix(path, "/verify"):
@@ -161,9 +189,7 @@ func (h *Hub) serve(w http.ResponseWriter, r *http.Request) {
 			refuse(w, 422, "not the object")
 		}
 	case strings.HasSuffix(path, "/commit/main"):
-		h.commit(w, strings.TrimSuffix(strings.TrimPrefix(path, "/api/models/"), "/commit/main"), body)
-	case strings.HasPrefix(path, "/api/models/") && h.repos[strings.TrimPrefix(path, "/api/models/")] != nil:
-		_, _ = io.WriteString(w, "{}")
+		h.commit(w, repoOf(path, "/commit/main"), body)
 	default:
 		refuse(w, 404, "Repository not found")
 	}
@@ -174,11 +200,14 @@ func (h *Hub) create(w http.ResponseWriter, body []byte) {
 		Type, Organization, Name string
 		Private                  bool
 	}
-	if err := json.Unmarshal(body, &in); err != nil || in.Type != "model" {
-		refuse(w, 400, "not a model")
+	if err := json.Unmarshal(body, &in); err != nil || in.Type != "model" && in.Type != "dataset" {
+		refuse(w, 400, "not a model or dataset")
 		return
 	}
 	name := in.Organization + "/" + in.Name
+	if in.Type == "dataset" {
+		name = "datasets/" + name
+	}
 	if in.Organization == "forbidden" {
 		refuse(w, 403, "You don't have the rights to create a model under this namespace")
 		return
@@ -187,7 +216,7 @@ func (h *Hub) create(w http.ResponseWriter, body []byte) {
 		refuse(w, 409, "You already created this model repo")
 		return
 	}
-	h.repos[name] = &Repo{Private: in.Private, Files: make(map[string][]byte)}
+	h.repos[name] = newRepo(in.Private)
 	_, _ = io.WriteString(w, `{"url": ""}`)
 }
 
@@ -266,6 +295,21 @@ func (h *Hub) batch(w http.ResponseWriter, body []byte) {
 
 // store is the storage server, which must not get the token.
 func (h *Hub) store(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		h.mu.Lock()
+		if strings.Contains(fmt.Sprint(r.Header), Token) {
+			h.leaked = append(h.leaked, r.Method+" "+r.URL.Path)
+		}
+		oid := strings.TrimPrefix(r.URL.Path, "/object/")
+		content, has := h.objects[oid]
+		h.mu.Unlock()
+		if !has || r.URL.Query().Get("permission") == "" {
+			refuse(w, 403, "no permission")
+			return
+		}
+		h.send(w, r, r.URL.Query().Get("name"), content)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -358,9 +402,6 @@ func (h *Hub) commit(w http.ResponseWriter, repo string, body []byte) {
 			files[v.Path] = content
 		}
 	}
-	for name, content := range files {
-		r.Files[name] = content
-	}
-	r.Commits = append(r.Commits, summary)
+	r.commit(files, summary)
 	_ = json.NewEncoder(w).Encode(map[string]string{"commitUrl": fmt.Sprintf("%s/%s/commit/%d", h.URL, repo, len(r.Commits)), "commitOid": strconv.Itoa(len(r.Commits))})
 }
