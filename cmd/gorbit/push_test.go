@@ -57,6 +57,7 @@ func TestPush(t *testing.T) {
 	}
 
 	readFromHub(t, u, h, graph, gorbit)
+	verifyRun(t, u.dir, "runs/reviews", gorbit)
 
 	weights := filepath.Join(u.dir, "hf", "reviews", "model.safetensors")
 	content, err := os.ReadFile(weights)

@@ -67,7 +67,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags or params), 3 damaged data,
 	}{
 		{"Data", []*cobra.Command{newTokenizer(g), newConvert(g), newInspect(g)}},
 		{"Training", []*cobra.Command{newPlan(g), newGraph(g), newTrain(g), newTune(g), newLaunch(g), newWatch(g), newTrack(g)}},
-		{"Results", []*cobra.Command{newEvaluate(g), newAverage(g), newRuns(g), newReport(g)}},
+		{"Results", []*cobra.Command{newEvaluate(g), newAverage(g), newRuns(g), newReport(g), newVerify(g)}},
 		{"Models", []*cobra.Command{newPredict(g), newExport(g), newServe(g), newPush(g), newPull(g)}},
 		{"Machines", []*cobra.Command{newDoctor(g), newDevices(g), newWorker(g), newTPU(g), newTPUEmulator(g)}},
 		{"The program", []*cobra.Command{newVersion()}},
