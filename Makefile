@@ -22,6 +22,8 @@ CHECK ?=
 PASSES ?=
 COMPILE ?=
 RELEASES ?=
+# The revision that check-api compares with; without one, the last release.
+API ?=
 # Disturbances of test-elsewhere, such as "avx2 one-lane"; without one, all.
 ELSEWHERE ?=
 
@@ -35,7 +37,7 @@ COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --ma
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .PHONY: help setup fetch build install uninstall dist wheel demo test lint gotest race pytest test-elsewhere fuzz bench \
-  check-gpu check-tf check-gpu-passes check-gpu-compile check-tpu-passes check-tpu-compile clean distclean
+  check-gpu check-tf check-module check-api check-gpu-passes check-gpu-compile check-tpu-passes check-tpu-compile clean distclean
 
 help: ## List the targets
 	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
@@ -112,6 +114,12 @@ check-gpu: ## Compare this machine's GPUs with its CPU, and measure gorbit and i
 
 check-tf: build fetch ## Run the programs with other releases of TensorFlow (RELEASES="--only 2.21")
 	@PYTHONPATH=tools:bench $(PY) -m check_tf.releases $(RELEASES)
+
+check-module: fetch ## Use gorbit as a module of Go in an empty module, without the checkout
+	GORBIT_CHECK_MODULE=1 $(GO) test -v -count 1 -timeout 60m -run TestModule ./cmd/gorbit-setup
+
+check-api: setup ## Compare the public names with those of the last release (API=REVISION)
+	@source .tf/env && GOFLAGS='-buildvcs=false -tags=disable_grpc_modules' tools/check_api.sh $(API)
 
 check-gpu-passes: build ## Show the graphs of GPUs to TensorFlow's own placer and optimizer (needs no GPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_gpu.passes $(PASSES)

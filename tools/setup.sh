@@ -61,8 +61,8 @@ usable "$python" || fail "$python is not a Python 3.$oldest to 3.$newest: Tensor
 
 # The stamp holds what the set-up depends on: after a change of the flavour, the
 # folder, the interpreter or the requirements, it is made again.
-want="$flavour $release $PWD $("$python" -V 2>&1) $cc $(cat tools/pyproject.toml tools/setup.sh tools/loader/* | cksum)"
-if [ "$have" = "$want" ] && [ -x .venv/bin/python ] && ls .tf/lib/libtensorflow.* >/dev/null 2>&1; then
+want="$flavour $release $PWD $("$python" -V 2>&1) $cc $(cat tools/pyproject.toml tools/setup.sh cmd/gorbit-setup/loader/* $(ls cmd/gorbit-setup/*.go | grep -v _test) | cksum)"
+if [ "$have" = "$want" ] && [ -x .venv/bin/python ] && [ -e .tf/env ]; then
   exit 0
 fi
 
@@ -78,7 +78,7 @@ size=
 [ "$flavour" != gpu ] || size=' (with CUDA, 5 GB)'
 echo "setup: installing $wheel$size and the exporter into .venv, and the library for Go into .tf; this takes a minute or two, once"
 rm -rf .tf
-mkdir -p .tf/lib
+mkdir -p .tf
 echo "$flavour $release is not whole" >.tf/stamp # what to set up the next time, if this fails
 # The wheels of two flavours hold the same files, and an environment does not
 # work at another place.
@@ -87,20 +87,7 @@ if [ "${have%% Python *}" != "$flavour $release $PWD" ] || ! usable .venv/bin/py
   quietly "could not make a virtual environment: install Python's venv and pip (Debian, Ubuntu: apt-get install python3-venv)" \
     "$python" -m venv .venv
 fi
-# Where pip puts TensorFlow. At run time a library for GPUs or TPUs is found there, not through the links
-# in .tf/lib: it looks for libraries of its own, CUDA's among them, and for the compiler of XLA's kernels
-# beside the path that it was loaded from. An installed program looks beside itself first, and there only
-# (tools/dist.py).
-tf=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/tensorflow
-rpath="'-Wl,-rpath,\\\$ORIGIN/../lib/gorbit/tensorflow'"
-[ "$flavour" = cpu ] || rpath+=" '-Wl,-rpath,$tf'"
-cat > .tf/env <<ENV
-# Made by tools/setup.sh: what cgo needs to find TensorFlow.
-export CC="$cc"
-export CGO_ENABLED=1
-export CGO_CFLAGS="-O2 '-I$PWD/.tf/include'"
-export CGO_LDFLAGS="'-L$PWD/.tf/lib' $rpath '-Wl,-rpath,$PWD/.tf/lib'"
-ENV
+tf=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("platlib"))')/tensorflow # where pip puts it
 # To compile every module of TensorFlow takes half of pip's time, and few of them are ever imported:
 # those are compiled below.
 pip=(.venv/bin/python -m pip install --disable-pip-version-check --no-input --no-compile)
@@ -138,32 +125,16 @@ if [ "$flavour" = gpu ]; then
     [ -e "$tf/../nvidia/$file" ] || fail "pip installed TensorFlow without nvidia/$file, which it needs on a GPU: check that nothing keeps pip from installing nvidia-*-cu12"
   done
 fi
-ln -s "$tf/libtensorflow_cc.so.2" "$tf/libtensorflow_framework.so.2" .tf/lib/
 
-# What programs are linked with: functions with the names of the library's C functions. On x86-64 the
-# first call of one loads the library (tools/loader), and a program that calls none starts in a tenth of
-# the time. Elsewhere the library is loaded with the program; the linker, which would take seconds to
-# read its 200,000 names for every package with C code, is given an empty one.
-functions() { nm -D --defined-only "$@" | awk '$2 == "T" && $3 ~ /^(TF|TFE|TSL)_/ { sub("@.*", "", $3); if (!seen[$3]++) print $3 }'; }
-loader() {
-  [ "$(uname -m)" = x86_64 ] &&
-    functions "$tf/libtensorflow_cc.so.2" "$tf/libtensorflow_framework.so.2" >.tf/functions &&
-    awk '{ print "\tentry " $1 ", " NR - 1 }' .tf/functions >.tf/entries &&
-    cat tools/loader/entries.h .tf/entries >.tf/entries.S &&
-    $cc -c -o .tf/entries.o .tf/entries.S &&
-    $cc -c -O2 -fPIC -o .tf/load.o tools/loader/load.c &&
-    ar rcs .tf/lib/libtensorflow.a .tf/entries.o .tf/load.o &&
-    ar rcs .tf/lib/libtensorflow_framework.a
-}
-stub() {
-  functions "$tf/$1" | sed 's/.*/void &(void) {}/' |
-    $cc -x c -shared -fPIC -nostdlib -w "-Wl,-soname,$1" -o "$2" - || ln -sf "$tf/$1" "$2"
-}
-if ! loader 2>.tf/setup.log; then
-  rm -f .tf/lib/*.a
-  stub libtensorflow_cc.so.2 .tf/lib/libtensorflow.so 2>/dev/null
-  stub libtensorflow_framework.so.2 .tf/lib/libtensorflow_framework.so 2>/dev/null
-fi
-ln -s "$tf/include" .tf/include
+# What programs are linked with, and the flags for that: cmd/gorbit-setup makes them for every Go module.
+# Its flags of .tf/env take the place of those in the environment.
+flags=$(export CC="$cc" CGO_ENABLED=1 CGO_CFLAGS=-O2 CGO_LDFLAGS=
+  go run -buildvcs=false ./cmd/gorbit-setup --python .venv/bin/python --folder .tf --print) || exit 1
+cat > .tf/env <<ENV
+# Made by tools/setup.sh: what cgo needs to find TensorFlow.
+export CC="$cc"
+export CGO_ENABLED=1
+$flags
+ENV
 
 echo "$want" > .tf/stamp

@@ -148,18 +148,16 @@ func TestQuestionsAreAnswered(t *testing.T) {
 // files of examples are shown as they are.
 func TestDocumentedCode(t *testing.T) {
 	var examples strings.Builder
-	for _, folder := range []string{"examples/*/*.go", "train/example_test.go"} {
-		files, err := filepath.Glob(filepath.Join(testkit.Root(), folder))
+	files, err := filepath.Glob(filepath.Join(testkit.Root(), "examples/*/*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			examples.Write(text)
-		}
+		examples.Write(text)
 	}
 	shown := regexp.MustCompile(`^# (examples/\S+)\n`)
 	count := map[string]int{}
@@ -631,8 +629,17 @@ func (c *documentChecks) runPython(t *testing.T) {
 // checkGo checks that the packages of a go command exist, and that the patterns of go test match
 // tests, benchmarks and flags that they have.
 func checkGo(args []string) error {
-	if known := []string{"test", "run", "doc", "tool", "build", "mod"}; len(args) == 0 || !slices.Contains(known, args[0]) {
+	if known := []string{"test", "run", "doc", "tool", "build", "mod", "get"}; len(args) == 0 || !slices.Contains(known, args[0]) {
 		return fmt.Errorf("expected go and one of %s", strings.Join(known, ", "))
+	}
+	if args[0] == "run" && len(args) > 1 {
+		if folder, ok := strings.CutPrefix(args[1], "github.com/gorbit-ml/gorbit/"); ok {
+			folder, _, _ = strings.Cut(folder, "@")
+			if _, err := os.Stat(filepath.Join(testkit.Root(), folder)); err != nil {
+				return err
+			}
+			return checkFlags(args[2:], folder)
+		}
 	}
 	if args[0] != "test" {
 		return nil

@@ -97,7 +97,7 @@ func TestInstalledTreeStandsAlone(t *testing.T) {
 // say so then, and what needs none works.
 func withoutLibrary(t *testing.T, root, library string) {
 	t.Helper()
-	if loadsLate() != nil {
+	if !loadsLate() {
 		return
 	}
 	if err := os.Rename(library, library+".away"); err != nil {
@@ -106,7 +106,7 @@ func withoutLibrary(t *testing.T, root, library string) {
 	inside(t, root, "/opt/bin/gorbit", "--help")
 	cmd := enterRoot(t, root, "/opt/bin/gorbit", "version")
 	out, err := cmd.CombinedOutput()
-	want := "^gorbit: TensorFlow's library cannot be loaded: libtensorflow_cc.so.2: .*; install the program with its library, or run make setup in the checkout\n$"
+	want := "^gorbit: TensorFlow's library cannot be loaded: libtensorflow_cc.so.2: .*; install the program with its library, or run .*\n$"
 	if cmd.ProcessState.ExitCode() != 1 || !regexp.MustCompile(want).Match(out) {
 		t.Errorf("without TensorFlow's library: %v\n%s", err, out)
 	}

@@ -34,6 +34,9 @@ def test_releases_are_those_that_are_allowed():
     setup = (ROOT / "tools" / "setup.sh").read_text(encoding="utf-8")
     named = re.search(r"RELEASE is \$release; expected ([\d., or]+)\"", setup)[1]
     assert re.findall(r"\d\.\d+", named) == [release.TENSORFLOW, *checked]
+    source = (ROOT / "cmd" / "gorbit-setup" / "source.go").read_text(encoding="utf-8")
+    bounds = re.search(r"oldest = (\d+)\n\tnewest = (\d+)\n", source)
+    assert [f"2.{n}" for n in bounds.groups()] == [release.TENSORFLOW, release.NEWEST]
 
 
 def test_one_release_works():

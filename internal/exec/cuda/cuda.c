@@ -9,7 +9,7 @@ typedef int (*of_int)(int*);
 // Attributes of cuDeviceGetAttribute.
 enum { MULTIPROCESSORS = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 };
 
-// Of TensorFlow's C API. A call loads TensorFlow's library, if it is not loaded yet (tools/loader).
+// Of TensorFlow's C API. A call loads TensorFlow's library, if it is not loaded yet (cmd/gorbit-setup/loader).
 extern const char* TF_Version(void);
 
 // tensorflow returns a function that TensorFlow's library exports.

@@ -2,6 +2,9 @@ package kernels
 
 // #cgo CFLAGS: -O3 -Wall
 // #cgo LDFLAGS: -ltensorflow -ltensorflow_framework -lm -lpthread
+// #if !__has_include("tensorflow/c/c_api.h")
+// #error TensorFlow is not set up for Go: run "go run github.com/gorbit-ml/gorbit/cmd/gorbit-setup@latest", or in a checkout of gorbit "make setup" and "source .tf/env"
+// #endif
 // #include <stdbool.h>
 // #include <stdlib.h>
 // #include "tensorflow/c/tf_status.h"

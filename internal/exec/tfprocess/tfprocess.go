@@ -46,7 +46,7 @@ package tfprocess
 
 // #cgo linux LDFLAGS: -ldl
 // #if !__has_include("tensorflow/c/c_api.h")
-// #error the headers of TensorFlow are not found: run "make setup" once, then "source .tf/env" here
+// #error TensorFlow is not set up for Go: run "go run github.com/gorbit-ml/gorbit/cmd/gorbit-setup@latest", or in a checkout of gorbit "make setup" and "source .tf/env"
 // #endif
 // #include <stdbool.h>
 // bool gorbit_malloc_keeps(void);

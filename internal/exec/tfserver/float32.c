@@ -2,7 +2,7 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 
-// Of TensorFlow's C API. A call loads TensorFlow's library, if it is not loaded yet (tools/loader).
+// Of TensorFlow's C API. A call loads TensorFlow's library, if it is not loaded yet (cmd/gorbit-setup/loader).
 extern const char* TF_Version(void);
 
 // gorbit_full_float32 does what Python's tf.config.experimental.enable_tensor_float_32_execution(False)

@@ -1,9 +1,17 @@
-package train_test
+// Command finetune does what gorbit train does, and stops by a condition of its own. A signal stops it,
+// too, and the same command continues the run.
+//
+//	go run ./examples/finetune runs/reviews train.epochs=2
+//
+// The data comes from gorbit convert, the graph from python -m gorbit_export. Arguments after the run
+// folder are params.
+package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -13,22 +21,23 @@ import (
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
-// Train does what gorbit train does, and calls actions of your own after it. A signal stops the run,
-// and the same program continues it.
-func ExampleTrain() {
+func main() {
+	if len(os.Args) < 2 {
+		log.Fatal("usage: finetune RUN [PARAM=VALUE...]")
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := fineTune(ctx, "runs/reviews"); err != nil {
-		fmt.Println(err)
+	if err := fineTune(ctx, os.Args[1], os.Args[2:]...); err != nil {
+		log.Fatal("finetune: ", err)
 	}
 }
 
-func fineTune(ctx context.Context, run string) error {
+func fineTune(ctx context.Context, run string, settings ...string) error {
 	p := params.Defaults()
-	if err := p.Load(nil, []string{
+	if err := p.Load(nil, append([]string{
 		"graph=exports/reviews", "data.dir=data/reviews", "init=model.safetensors",
 		"train.epochs=3", "optimizer.learning_rate=1e-4",
-	}); err != nil {
+	}, settings...)); err != nil {
 		return err
 	}
 	env := train.Env{Out: os.Stdout, Log: slog.Default()}

@@ -1,6 +1,6 @@
 /* Loads TensorFlow's library when a program first calls one of its C functions.
  *
- * tools/setup.sh makes an archive libtensorflow.a of this file and of an entry for each C function
+ * gorbit-setup makes an archive libtensorflow.a of this file and of an entry for each C function
  * (entries.h). Programs are linked with the archive in the place of the library. A command that needs
  * no TensorFlow starts in a tenth of the time, and the linker need not read the library's 200,000 names.
  *
@@ -18,7 +18,7 @@ extern const char *const gorbit_tensorflow_names[];
 extern void *gorbit_tensorflow_functions[];
 
 static void fail(const char *what) {
-	fprintf(stderr, "%s: TensorFlow's library cannot be loaded: %s; install the program with its library, or run make setup in the checkout\n",
+	fprintf(stderr, "%s: TensorFlow's library cannot be loaded: %s; install the program with its library, or run gorbit-setup (in a checkout, make setup)\n",
 		program_invocation_short_name, what);
 	_exit(1);
 }
