@@ -113,7 +113,7 @@ func TestModule(t *testing.T) {
 	t.Cleanup(func() { forget(t, cache) })
 	s := &stranger{t: t, dir: t.TempDir(), env: []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GOCACHE=" + builds, "GOMODCACHE=" + cache, "GOTOOLCHAIN=local", "CUDA_VISIBLE_DEVICES=-1",
-		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache/download"), "GOSUMDB=off",
+		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache/download"), "GOSUMDB=off", "GOFLAGS=-tags=disable_grpc_modules",
 	}}
 	for _, name := range slices.DeleteFunc(os.Environ(), func(v string) bool { return !strings.HasPrefix(v, "PIP_") }) {
 		s.env = append(s.env, name) // where pip's index is
@@ -128,7 +128,7 @@ func TestModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.must("go", "get", ".")
-	build := []string{"build", "-tags", "disable_grpc_modules", "-o", "bin/trainer", "."}
+	build := []string{"build", "-o", "bin/trainer", "."}
 	if out, err := s.run("go", build...); err == nil || !strings.Contains(out, `run "go run github.com/gorbit-ml/gorbit/cmd/gorbit-setup@latest"`) {
 		t.Errorf("before gorbit-setup: %v\n%s", err, out)
 	}
