@@ -24,8 +24,8 @@ import (
 func TestWheel(t *testing.T) {
 	t.Parallel()
 	u := newUser(t)
-	if err := loadsLate(); err != nil {
-		t.Skip(err)
+	if !loadsLate() {
+		t.Skip("wheels are made on x86-64, where programs load TensorFlow when they need it")
 	}
 	wheel := buildWheel(t, u, "first")
 	again, err := os.ReadFile(buildWheel(t, u, "second"))
