@@ -18,13 +18,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gorbit-ml/gorbit/internal/app/hub/hubtest"
 	"github.com/gorbit-ml/gorbit/internal/app/tracking/trackingtest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
 // TestPages runs the commands of pages by the scripts in testdata/pages. They find the vocabulary, the
 // configuration and the weights of a small BERT in $SMALL, its export in $GRAPH, the checkout in $ROOT,
-// MLflow at $MLFLOW, and two addresses to listen on. In addition to the commands of TestScripts
+// MLflow at $MLFLOW, a hub to push to, and two addresses to listen on. In addition to the commands of TestScripts
 // they have
 //
 //	follow PAGE                runs what stands after a prompt, and compares the output, numbers aside
@@ -41,10 +42,12 @@ func TestPages(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/pages",
 		Setup: func(env *testscript.Env) error {
-			mlflow, addresses := trackingtest.New(), freeAddresses(t, 2)
+			mlflow, hub, addresses := trackingtest.New(), hubtest.New(), freeAddresses(t, 2)
 			env.Defer(mlflow.Close)
+			env.Defer(hub.Close)
 			for name, value := range map[string]string{
 				"SMALL": filepath.Join(u.dir, "small"), "GRAPH": testkit.Export(t, model, "--pooling", "mean"), "ROOT": testkit.Root(), "MLFLOW": mlflow.URL, "ADDRESS": addresses[0], "ADDRESS2": addresses[1], "GIVEN": given,
+				"HF_ENDPOINT": hub.URL, "HF_TOKEN": hubtest.Token,
 				"PATH": u.bin + ":" + env.Getenv("PATH"), "PYTHONPATH": filepath.Join(testkit.Root(), "tools"), "XDG_CACHE_HOME": filepath.Join(env.WorkDir, "cache"),
 				"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1", "CI": "true",
 			} {
