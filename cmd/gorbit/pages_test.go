@@ -18,8 +18,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/gorbit-ml/gorbit/internal/app/hub/hubtest"
 	"github.com/gorbit-ml/gorbit/internal/app/tracking/trackingtest"
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs/hubtest"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
