@@ -75,6 +75,8 @@ def columns(data: str, split: str, task: str = "") -> dict[str, list]:
         found.setdefault("input_ids", []).append(ids)
         found.setdefault("attention_mask", []).append([1] * len(ids))
         found.setdefault("token_type_ids", []).append(list(feature["segment_ids"].int64_list.value))
+        if task == "mlm":  # the tokens themselves
+            continue
         labels = found.setdefault("labels", [])
         if task == "regression":
             labels.append(feature["label"].float_list.value[0])

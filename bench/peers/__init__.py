@@ -26,8 +26,9 @@ BLOCKS = data.Blocks()
 DENSE_DATA = dense.Data()
 WEIGHTS = hf.Weights()
 QUALITY = hf.Quality()
+PRETRAIN = hf.Pretrain()
 ONNX = serving.Onnx()
-PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, ONNX, BLOCKS)
+PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, PRETRAIN, ONNX, BLOCKS)
 
 
 def worker(name: str) -> Worker:

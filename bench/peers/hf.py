@@ -309,6 +309,90 @@ def scores(answers: Sequence[int], labels: Sequence[int]) -> dict[str, float]:
     }
 
 
+class Pretrain(Worker):
+    """Pretrains a BERT of a configuration with the Trainer, and saves it with its first weights.
+
+    The job's data are blocks.json and dev.json. A mark is a step; an info after each evaluation has
+    the step, the seconds since the process began without those of evaluations, and the loss.
+    """
+
+    name = "hf-pretrain"
+    venv = "hf"
+    variants = (Variant("pretrain", ""),)
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Trains for the job's steps, or saves the first weights if there are none."""
+        import time
+
+        begun = time.monotonic()
+        import datasets
+        import transformers
+
+        datasets.disable_progress_bars()
+        transformers.logging.set_verbosity_error()
+        asked = job.options
+        if not job.steps:
+            transformers.set_seed(int(asked["seed"]))
+            config = transformers.BertConfig.from_pretrained(asked["config"])
+            transformers.BertForMaskedLM(config).save_pretrained(asked["weights"])
+            return
+        blocks, dev = (
+            datasets.Dataset.from_dict(json.loads(pathlib.Path(job.data, name).read_text()))
+            for name in ("blocks.json", "dev.json")
+        )
+        transformers.set_seed(int(asked["seed"]))
+        tokenizer = transformers.BertTokenizerFast(asked["vocab"])
+        masked = transformers.DataCollatorForLanguageModeling(
+            tokenizer, mlm_probability=plan.MASKED
+        )
+        evaluating = 0.0
+
+        class Clock(transformers.TrainerCallback):
+            """Tells of steps and evaluations."""
+
+            def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+                self.ended = time.monotonic()
+                report.step(state.global_step)
+
+            def on_evaluate(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+                nonlocal evaluating
+                seconds = self.ended - begun - evaluating
+                evaluating += time.monotonic() - self.ended
+                loss = float(rest["metrics"]["eval_loss"])
+                report.info(step=state.global_step, seconds=seconds, loss=loss)
+
+        every = int(asked["every"])
+        trainer = transformers.Trainer(
+            model=transformers.BertForMaskedLM.from_pretrained(asked["weights"]),
+            args=transformers.TrainingArguments(
+                output_dir=os.path.join(job.scratch, "out"),
+                use_cpu=True,
+                per_device_train_batch_size=job.batch,
+                max_steps=job.steps,
+                learning_rate=float(asked["learning_rate"]),
+                weight_decay=plan.WEIGHT_DECAY,
+                max_grad_norm=plan.CLIP_NORM,
+                warmup_steps=max(1, round(job.steps * plan.WARMUP_RATIO)),
+                lr_scheduler_type="linear",
+                eval_strategy="steps" if every else "no",
+                eval_steps=every or None,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                seed=int(asked["seed"]),
+            ),
+            train_dataset=blocks,
+            eval_dataset=dev,
+            data_collator=masked,
+            processing_class=tokenizer,
+            callbacks=[Clock()],
+        )
+        trainer.train()
+        if into := asked.get("into"):
+            trainer.model.save_pretrained(into)
+
+
 class Weights(Worker):
     """Writes a model with random weights, for gorbit and Hugging Face to begin with."""
 

@@ -1,0 +1,303 @@
+"""Pretrains a small encoder with gorbit and with the Hugging Face Trainer, each for the same time.
+
+Usage: python bench/hour.py [--budget 3600] [--venvs DIR] [--out FOLDER]
+
+Both have the tokenizer that gorbit trains on WikiText-2, the same blocks of 128 tokens, the same
+model with the same first weights, and the Trainer's recipe: AdamW, a rate that rises for a tenth of
+the steps and falls to zero, 15 % of the tokens masked. A few steps before say how many each makes
+in the budget, evaluations not counted. The losses on the held-out split are printed by time. Then
+both are fine-tuned on MRPC, from these weights and from the first ones, each by its own program.
+
+FOLDER gets curves.json with all numbers, and what both have written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+import finetune_hf
+import peers
+from harness import cli, lines, machine, plan, tables, venvs
+from peers.base import BENCH, ROOT
+
+SHARED = pathlib.Path(ROOT).parent / "shared" / "data"
+PROBED = 12
+"""Steps that are timed to learn how many fit into the budget, after WARM."""
+WARM = 4
+POINTS = 10
+"""Evaluations of a pretraining."""
+MODEL = {
+    "model_type": "bert",
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+    "max_position_embeddings": 128,
+}
+_LINE = re.compile(r"(train|eval)\s+\| step:\s+(\d+) .*'loss': ([\d.]+)")
+
+
+@dataclasses.dataclass
+class Curve:
+    """A pretraining: for each evaluation the step, the seconds of training, and the loss."""
+
+    peer: str
+    steps: int
+    points: list[tuple[int, float, float]]
+
+
+def main() -> int:
+    """Reads the arguments, trains, and prints the tables."""
+    args = arguments()
+    out = pathlib.Path(args.out or tempfile.mkdtemp(prefix="hour-"))
+    out.mkdir(parents=True, exist_ok=True)
+    bench = Bench(args, out)
+    bench.prepare()
+    curves = [bench.gorbit(), bench.hf()]
+    tuned = bench.tuned()
+    (out / "curves.json").write_text(
+        json.dumps({"curves": [dataclasses.asdict(c) for c in curves], "mrpc": tuned}, indent=1)
+    )
+    print(report(curves, tuned))
+    cli.say(f"numbers and models are in {out}")
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    """Reads the command line."""
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--budget", type=float, default=3600, help="seconds of each pretraining")
+    p.add_argument("--vocab-size", type=int, default=8000)
+    p.add_argument(
+        "--held", type=int, default=300, help="KB of the held-out text (default: %(default)s)"
+    )
+    p.add_argument("--batch", type=int, default=32, help="blocks of a batch (default: 32)")
+    p.add_argument("--learning-rate", default="5e-4", help="of the pretraining")
+    p.add_argument("--tune-rate", default="1e-4", help="learning rate on MRPC")
+    p.add_argument("--tune-epochs", type=int, default=3, help="epochs on MRPC")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--wikitext", type=pathlib.Path, default=SHARED / "wikitext2")
+    p.add_argument("--mrpc", type=pathlib.Path, default=SHARED / "mrpc")
+    p.add_argument("--gorbit", default=os.path.join(ROOT, "bin", "gorbit"))
+    p.add_argument("--venvs", metavar="DIR", help="use the environment DIR/hf")
+    p.add_argument("--out", help="folder for the results (default: one in /tmp)")
+    args = p.parse_args()
+    if args.budget <= 0:
+        p.error(f"--budget is {args.budget}; expected seconds above 0")
+    for path in (args.wikitext / "wiki.train.tokens", args.mrpc / "train.tsv", args.gorbit):
+        if not os.path.exists(path):
+            p.error(f"{path} is not there; name it with --wikitext, --mrpc or --gorbit")
+    return args
+
+
+class Bench:
+    """The steps of a comparison, whose files are in a folder."""
+
+    def __init__(self, args: argparse.Namespace, out: pathlib.Path) -> None:
+        """Takes the arguments."""
+        self._args, self._out = args, out
+        if args.venvs:
+            venv = venvs.existing(args.venvs, "hf")
+        else:
+            home, files = cli.requirements("hf", False)
+            venv = venvs.install(os.path.join(BENCH, ".work", "venvs"), home, files, cli.say)
+        if venv.error:
+            sys.exit(f"hour: {venv.error}")
+        self._python = venv.python
+
+    def prepare(self) -> None:
+        """Makes the tokenizer, the data, the graphs and the first weights."""
+        args, out = self._args, self._out
+        train = str(args.wikitext / "wiki.train.tokens")
+        held = str(out / "held.txt")
+        valid = (args.wikitext / "wiki.valid.tokens").read_bytes()[: 1000 * args.held]
+        pathlib.Path(held).write_bytes(valid[: valid.rfind(b"\n") + 1])
+        size = ["--vocab-size", str(args.vocab_size)]
+        self._call("tokenizer", "train", "--type", "wordpiece", *size, "--out", f"{out}/tok", train)
+        data = ["--tokenizer", f"{out}/tok", "--out", f"{out}/blocks", "--max-length", "128"]
+        self._call("convert", "--task", "mlm", "--train", train, "--dev", held, *data)
+        own = (str(args.mrpc / f"{s}.tsv") for s in ("train", "dev"))
+        split = [word for pair in zip(("--train", "--dev"), own) for word in pair]
+        data = ["--tokenizer", f"{out}/tok", "--out", f"{out}/mrpc", "--max-length", "128"]
+        self._call("convert", "--task", "mrpc", *split, *data)
+        # The words that the tokenizer has: fewer than asked for, if the text gives no more.
+        manifest = json.loads((out / "blocks" / "manifest.json").read_text())
+        config = out / "config.json"
+        config.write_text(json.dumps({**MODEL, "vocab_size": manifest["vocab"]["size"]}))
+        for task, data in (("mlm", "blocks"), ("classification", "mrpc")):
+            command = [sys.executable, "-m", "gorbit_export", "bert", "--task", task]
+            command += ["--config", str(config), "--data", f"{out}/{data}"]
+            env = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "tools")}
+            self._run([*command, "--out", f"{out}/graph-{data}"], env)
+        for split, name in (("train", "blocks"), ("dev", "dev")):
+            blocks = finetune_hf.columns(f"{out}/blocks", split, "mlm")
+            (out / f"{name}.json").write_text(json.dumps(blocks))
+        tokenizer = json.loads((out / "tok" / "tokenizer.json").read_text())
+        words = tokenizer["model"]["vocab"]
+        (out / "vocab.txt").write_text("".join(f"{w}\n" for w in sorted(words, key=words.get)))
+        self._peer(peers.PRETRAIN, 0, weights=str(out / "first"), config=str(config))
+
+    def gorbit(self) -> Curve:
+        """Pretrains with gorbit."""
+        done = self._gorbit("probe", WARM + PROBED, 0)
+        marks = {step: at for kind, step, at, _ in done if kind == "train"}
+        steps = self._steps("gorbit", PROBED / (marks[WARM + PROBED] - marks[WARM]))
+        points, evaluating, ended = [], 0.0, 0.0
+        for kind, step, at, loss in self._gorbit("run", steps, every(steps)):
+            if kind == "train":
+                ended = at
+            else:
+                points.append((step, ended - evaluating, loss))
+                evaluating += at - ended
+        return Curve("gorbit", steps, points)
+
+    def hf(self) -> Curve:
+        """Pretrains with the Trainer."""
+        marks: dict[int, float] = {}
+        self._trainer(WARM + PROBED, 0, marks)
+        steps = self._steps("hf", PROBED / (marks[WARM + PROBED] - marks[WARM]))
+        into = str(self._out / "hf")
+        told = self._trainer(steps, every(steps), {}, into=into)
+        return Curve("hf", steps, [(i["step"], i["seconds"], i["loss"]) for i in told])
+
+    def tuned(self) -> dict[str, dict[str, float]]:
+        """Fine-tunes on MRPC from the pretrained weights and from the first ones."""
+        args, out, found = self._args, self._out, {}
+        first = str(out / "first" / "model.safetensors")
+        for name, init in (("pretrained", str(out / "run")), ("first weights", first)):
+            run = str(out / f"mrpc-{name.split()[0]}")
+            command = ["train", "--graph", f"{out}/graph-mrpc", "--data", f"{out}/mrpc"]
+            command += ["--init", init, "--run", run, "--epochs", str(args.tune_epochs)]
+            command += ["--batch-size", str(plan.BATCH), "--learning-rate", args.tune_rate]
+            self._call(*command, *self._recipe())
+            files = pathlib.Path(run, "evaluations").glob("dev-*.json")
+            last = max(files, key=lambda file: int(file.stem.removeprefix("dev-")))
+            metrics = json.loads(last.read_text())["metrics"]
+            found[f"gorbit, {name}"] = {key: metrics[key] for key in ("accuracy", "f1")}
+        scratch = out / "tuned"
+        scratch.mkdir()
+        for split in ("train", "dev"):
+            columns = finetune_hf.columns(f"{out}/mrpc", split)
+            (scratch / f"{split}.json").write_text(json.dumps(columns))
+        for name, weights in (("pretrained", "hf"), ("first weights", "first")):
+            told = self._peer(
+                peers.QUALITY,
+                0,
+                data=str(scratch),
+                weights=str(out / weights),
+                epochs=str(args.tune_epochs),
+                learning_rate=args.tune_rate,
+            )
+            found[f"hf, {name}"] = {key: told[-1][key] for key in ("accuracy", "f1")}
+        return found
+
+    def _recipe(self) -> list[str]:
+        return [
+            "--seed", str(self._args.seed), "--schedule", "linear",
+            "--set", f"optimizer.warmup_ratio={plan.WARMUP_RATIO}",
+            "--set", f"optimizer.weight_decay={plan.WEIGHT_DECAY}",
+            "--set", f"optimizer.clip_norm={plan.CLIP_NORM}",
+        ]  # fmt: skip
+
+    def _steps(self, peer: str, rate: float) -> int:
+        steps = max(POINTS, round(rate * self._args.budget))
+        cli.say(f"{peer}: {rate:.2f} steps/s, {steps} steps for {self._args.budget:.0f} s")
+        return steps
+
+    def _gorbit(self, run: str, steps: int, every: int) -> list[tuple[str, int, float, float]]:
+        """Trains, and returns the lines of the loop with the seconds since the program began."""
+        args, out = self._args, self._out
+        command = [args.gorbit, "train", "--graph", f"{out}/graph-blocks", "--data"]
+        command += [f"{out}/blocks", "--init", f"{out}/first/model.safetensors"]
+        command += ["--run", f"{out}/{run}", "--steps", str(steps), *self._recipe()]
+        command += ["--batch-size", str(args.batch), "--learning-rate", args.learning_rate]
+        command += ["--eval-interval", str(every or -2)]
+        command += ["--set", f"train.steps_per_loop={every or WARM}"]
+        cli.say(" ".join(command))
+        found, begun = [], time.monotonic()
+        env = machine.environment()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+            for line in process.stdout:
+                if match := _LINE.match(line):
+                    at = time.monotonic() - begun
+                    found.append((match[1], int(match[2]), at, float(match[3])))
+        if process.returncode:
+            sys.exit(f"hour: {args.gorbit} ended with exit code {process.returncode}")
+        return found
+
+    def _trainer(
+        self, steps: int, every: int, marks: dict[int, float], **more: str
+    ) -> list[dict[str, float]]:
+        asked = {"vocab": str(self._out / "vocab.txt"), "weights": str(self._out / "first")}
+        asked |= {"learning_rate": self._args.learning_rate, "every": str(every), **more}
+        return self._peer(peers.PRETRAIN, steps, marks, **asked)
+
+    def _peer(
+        self, peer: peers.Peer, steps: int, marks: dict[int, float] | None = None, **asked: str
+    ) -> list[dict[str, float]]:
+        """Runs a peer, and returns what it tells; `marks` gets when each step was done."""
+        data = asked.pop("data", str(self._out))
+        asked |= {"seed": str(self._args.seed), "batch": str(self._args.batch)}
+        with tempfile.TemporaryDirectory() as scratch:
+            job = plan.Job(
+                peer.variants[0].name,
+                steps=steps,
+                data=data,
+                scratch=scratch,
+                options=asked,
+            )
+            command, env = peer.command(job, self._python), machine.environment()
+            told, begun = [], time.monotonic()
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+                for line in process.stdout:
+                    mark = lines.parse(line.rstrip("\n"))
+                    if isinstance(mark, lines.Info):
+                        told.append(mark.values)
+                    elif mark is not None and marks is not None:
+                        marks[mark.done] = time.monotonic() - begun
+        if process.returncode:
+            sys.exit(f"hour: {peer.name} ended with exit code {process.returncode}")
+        return told
+
+    def _call(self, *command: str) -> None:
+        self._run([self._args.gorbit, *command], machine.environment())
+
+    def _run(self, command: list[str], env: dict[str, str]) -> None:
+        cli.say(" ".join(command))
+        done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
+        if done.returncode:
+            sys.exit(f"hour: {command[0]} ended with exit code {done.returncode}")
+
+
+def every(steps: int) -> int:
+    """Steps between two evaluations of a pretraining."""
+    return max(1, steps // POINTS)
+
+
+def report(curves: list[Curve], tuned: dict[str, dict[str, float]]) -> str:
+    """Returns the tables: losses by time, and scores on MRPC."""
+    header = ["", *(f"{c.peer}: s" for c in curves), *(f"{c.peer}: loss" for c in curves)]
+    most = max(len(c.points) for c in curves)
+    rows = []
+    for i in range(most):
+        told = [c.points[i] if i < len(c.points) else None for c in curves]
+        cells = [f"{p[1]:.0f}" if p else "" for p in told]
+        cells += [f"{p[2]:.3f}" if p else "" for p in told]
+        rows.append([str(i + 1), *cells])
+    steps = [["steps", *(str(c.steps) for c in curves), *("" for _ in curves)]]
+    scores = [[name, f"{s['accuracy']:.3f}", f"{s['f1']:.3f}"] for name, s in tuned.items()]
+    losses = tables.markdown(header, rows + steps)
+    return f"{losses}\n\n{tables.markdown(['MRPC', 'accuracy', 'F1'], scores)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
