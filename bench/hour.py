@@ -43,7 +43,7 @@ MODEL = {
     "intermediate_size": 1024,
     "max_position_embeddings": 128,
 }
-_LINE = re.compile(r"(train|eval)\s+\| step:\s+(\d+) .*'loss': ([\d.]+)")
+_LINE = re.compile(r"\s*(train|eval) \| step:\s+(\d+) .*'loss': ([\d.]+)")
 
 
 @dataclasses.dataclass
