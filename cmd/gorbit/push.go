@@ -10,6 +10,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,9 +38,20 @@ type pushFlags struct {
 	format  string
 	message string
 	follow  bool
+	what    string // which checkpoints --follow pushes, and what of them
 	every   int
 	timeout time.Duration
 }
+
+// The values of --strategy.
+const (
+	pushEverySave      = "every_save"
+	pushEnd            = "end"
+	pushCheckpoint     = "checkpoint"
+	pushAllCheckpoints = "all_checkpoints"
+)
+
+var pushStrategies = []string{pushEverySave, pushEnd, pushCheckpoint, pushAllCheckpoints}
 
 func newPush(g *globals) *cobra.Command {
 	var p pushFlags
@@ -54,7 +67,10 @@ that changes nothing makes no commit. Files that only the repository has stay th
 
 With --follow every new checkpoint of a run is pushed while another process trains it, or
 every N-th with --every. A push that fails is reported, and the next one is tried; the
-training does not notice.
+training does not notice. --strategy says what is pushed, by the names of Hugging Face's
+hub_strategy.
+
+With --dataset, a folder is pushed to a repository of a dataset.
 
 The token is read from HF_TOKEN, or from the file that Hugging Face's login writes
 (HF_TOKEN_PATH, or token below HF_HOME). HF_ENDPOINT names another hub.`,
@@ -77,9 +93,11 @@ The token is read from HF_TOKEN, or from the file that Hugging Face's login writ
 	f.BoolVar(&p.config.Public, "public", false, "make a repository that all may see, if it has to be created")
 	f.StringVar(&p.format, "format", formatHuggingFace, "with --run: what to write of it `huggingface|savedmodel`")
 	f.BoolVar(&p.follow, "follow", false, "with --run: push new checkpoints as they are written")
+	f.StringVar(&p.what, "strategy", pushEverySave, "with --follow: push the model `every_save|end|checkpoint|all_checkpoints`; with checkpoint also the run with that checkpoint, in the folder last-checkpoint, and with all_checkpoints in folders checkpoint-STEP, to train on from")
+	f.BoolVar(&p.config.Dataset, "dataset", false, "push a folder to a repository of a dataset")
 	f.IntVar(&p.every, "every", 1, "with --follow: push every N-th new checkpoint, and the last")
 	f.DurationVar(&p.timeout, "timeout", 10*time.Minute, "with --follow: how long to wait for the run and for each checkpoint; 0 means no limit")
-	help.Group(f, "What to push", "format", "follow", "every", "timeout")
+	help.Group(f, "What to push", "format", "dataset", "follow", "strategy", "every", "timeout")
 	help.Group(f, "Where to", "repo", "revision", "message", "public")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
@@ -132,8 +150,14 @@ func (p *pushFlags) complete(changed func(string) bool) error {
 		return usagef("--format is given without --run; a folder is pushed as it is")
 	case p.follow && p.folder != "":
 		return usagef("--follow is given without --run; only a run has new checkpoints")
-	case !p.follow && (changed("every") || changed("timeout")):
-		return usagef("--every or --timeout is given without --follow; only --follow waits for checkpoints")
+	case !p.follow && (changed("every") || changed("timeout") || changed("strategy")):
+		return usagef("--every, --strategy or --timeout is given without --follow; only --follow waits for checkpoints")
+	case !slices.Contains(pushStrategies, p.what):
+		return usagef("--strategy is %q; %s", p.what, words.OneOf(p.what, pushStrategies))
+	case p.what == pushEnd && changed("every"):
+		return usagef("--every is given with --strategy end, which pushes the last checkpoint alone; leave out one of them")
+	case p.config.Dataset && p.folder == "":
+		return usagef("--dataset is given without a folder; expected that of a dataset, as gorbit convert writes it")
 	case p.follow && changed("checkpoint"):
 		return usagef("--follow pushes new checkpoints; leave out --checkpoint")
 	case p.every < 1:
@@ -215,7 +239,40 @@ func (p *pushFlags) pushRun(ctx context.Context, env train.Env) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	switch p.what {
+	case pushCheckpoint:
+		p.config.Prune = "last-checkpoint"
+		err = stageRun(ctx, p.run.run, step, filepath.Join(out, p.config.Prune))
+	case pushAllCheckpoints:
+		err = stageRun(ctx, p.run.run, step, filepath.Join(out, fmt.Sprintf("checkpoint-%d", step)))
+	}
+	if err != nil {
+		return 0, err
+	}
 	return step, p.push(ctx, env, out, cmp.Or(p.message, capital(p.run.version(step))+" of "+p.run.title()))
+}
+
+// stageRun copies a run to a new folder, with the checkpoint of one step alone: what another run needs to
+// train on from it.
+func stageRun(ctx context.Context, run string, step int64, to string) error {
+	run, err := runfolder.LocalRun(ctx, run, strconv.FormatInt(step, 10))
+	if err != nil {
+		return err
+	}
+	files, err := runfolder.FilesAt(run, step)
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		place := filepath.Join(to, filepath.FromSlash(name))
+		if err := vfs.MkdirAll(filepath.Dir(place), 0o777); err != nil {
+			return err
+		}
+		if err := vfs.CopyFile(filepath.Join(run, filepath.FromSlash(name)), place); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // capital begins a text with a capital letter.
@@ -235,7 +292,7 @@ func (p *pushFlags) pushAll(ctx context.Context, env train.Env) error {
 		if newest < 0 {
 			return fmt.Errorf("no checkpoint appeared in %s within %v", p.run.run, p.timeout)
 		}
-		if seen = newest; pushed == newest || !ended && saves%p.every != 0 {
+		if seen = newest; pushed == newest || !ended && (p.what == pushEnd || saves%p.every != 0) {
 			if ended {
 				return nil
 			}

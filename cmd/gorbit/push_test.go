@@ -2,8 +2,10 @@ package main
 
 import (
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,6 +58,7 @@ func TestPush(t *testing.T) {
 		t.Errorf("%+v", repo)
 	}
 
+	pushStrategiesOf(t, h, graph, gorbit)
 	readFromHub(t, u, h, graph, gorbit)
 	verifyRun(t, u.dir, "runs/reviews", gorbit)
 
@@ -76,6 +79,7 @@ func TestPush(t *testing.T) {
 	for _, args := range [][]string{
 		{"push", "model"}, {"push", "--repo", "a/b"}, {"push", "model", "--repo", "b"}, {"push", "model", "--run", "runs/reviews", "--repo", "a/b"},
 		{"push", "model", "--repo", "a/b", "--follow"}, {"push", "model", "--repo", "a/b", "--every", "2"}, {"push", "--run", "runs/reviews", "--repo", "a/b", "--follow", "--every", "0"},
+		{"push", "model", "--repo", "a/b", "--strategy", "end"}, {"push", "--run", "runs/reviews", "--repo", "a/b", "--follow", "--strategy", "never"}, {"push", "--run", "runs/reviews", "--repo", "a/b", "--dataset"},
 		{"push", "model", "--repo", "a/b", "--format", "savedmodel"}, {"push", "runs/reviews", "--repo", "a/b"},
 	} {
 		gorbit(fault.ExitUsage, "gorbit: ", args...)
@@ -103,19 +107,15 @@ func readFromHub(t *testing.T, u *user, h *hubtest.Hub, graph string, gorbit fun
 	h.Put("datasets/acme/texts", map[string][]byte{"csv/train.tsv": read("reviews.tsv")})
 	gorbit(fault.ExitDone, "wrote data-hub", "convert", "--tokenizer", "hub:acme/reviews", "--train", "hub:datasets/acme/texts/csv/train.tsv",
 		"--text-column", "text", "--label-column", "label", "--labels", "bad,good", "--max-length", "24", "--out", "data-hub")
-	records := map[string][]byte{}
 	shards, err := filepath.Glob(filepath.Join(u.dir, "data", "*.tfrecord"))
 	if err != nil || len(shards) == 0 {
 		t.Fatalf("%v, %v", shards, err)
 	}
 	for _, s := range shards {
-		records[filepath.Base(s)] = read(filepath.Join("data", filepath.Base(s)))
-		if got := read(filepath.Join("data-hub", filepath.Base(s))); string(got) != string(records[filepath.Base(s)]) {
+		if string(read(filepath.Join("data-hub", filepath.Base(s)))) != string(read(filepath.Join("data", filepath.Base(s)))) {
 			t.Errorf("%s differs from that of files of this machine", s)
 		}
 	}
-	records["manifest.json"], records["vocab.txt"] = read("data/manifest.json"), read("data/vocab.txt")
-	h.Put("datasets/acme/records", records)
 	commit := h.Repo("acme/reviews").Commit()
 	train := func(run string, more ...string) {
 		t.Helper()
@@ -135,4 +135,27 @@ func readFromHub(t *testing.T, u *user, h *hubtest.Hub, graph string, gorbit fun
 	}
 	gorbit(fault.ExitUsage, "expected one path of a hub", "pull", "acme/reviews")
 	gorbit(fault.ExitUsage, "gorbit push", "train", "--graph", graph, "--data", "data", "--run", "hub:acme/reviews/run", "--steps", "1")
+}
+
+// pushStrategiesOf pushes checkpoints to train on from: the older one is removed, and another run continues
+// from the newer one. It pushes the run's data, too.
+func pushStrategiesOf(t *testing.T, h *hubtest.Hub, graph string, gorbit func(code int, want string, args ...string)) {
+	t.Helper()
+	h.Put("acme/kept", map[string][]byte{"last-checkpoint/checkpoints/ckpt-1.index": []byte("old"), "notes.txt": []byte("x")})
+	gorbit(fault.ExitDone, "pushed ", "push", "--run", "runs/reviews", "--repo", "acme/kept", "--follow", "--strategy", "checkpoint", "--timeout", "1s")
+	kept := h.Repo("acme/kept").Files
+	if kept["last-checkpoint/checkpoints/ckpt-1.index"] != nil || kept["last-checkpoint/checkpoints/ckpt-2.index"] == nil || kept["notes.txt"] == nil || kept["model.safetensors"] == nil {
+		t.Errorf("%v", slices.Sorted(maps.Keys(kept)))
+	}
+	gorbit(fault.ExitDone, "acme/kept has all files already", "push", "--run", "runs/reviews", "--repo", "acme/kept", "--follow", "--strategy", "checkpoint", "--timeout", "1s")
+	gorbit(fault.ExitDone, "step=2", "train", "--graph", graph, "--data", "data", "--run", "runs/continued", "--resume-from", "hub:acme/kept/last-checkpoint/checkpoints/ckpt-2",
+		"--steps", "3", "--batch-size", "8", "--learning-rate", "1e-3", "--checkpoint-interval", "1", "--eval-interval", "-2")
+	gorbit(fault.ExitDone, "pushed ", "push", "--run", "runs/reviews", "--repo", "acme/all", "--follow", "--strategy", "all_checkpoints", "--timeout", "1s")
+	if h.Repo("acme/all").Files["checkpoint-2/checkpoints/ckpt-2.index"] == nil {
+		t.Error("there is no checkpoint-2")
+	}
+	gorbit(fault.ExitDone, "created the private repository acme/records", "push", "data", "--dataset", "--repo", "acme/records")
+	if h.Repo("datasets/acme/records").Files["manifest.json"] == nil {
+		t.Error("there is no dataset")
+	}
 }

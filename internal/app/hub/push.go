@@ -42,6 +42,8 @@ type Config struct {
 	Public bool
 	// Message is the first line of the commit.
 	Message string
+	// Prune is a folder of the repository whose other files are removed; "" is none.
+	Prune string
 }
 
 // Validate returns an error of class fault.Usage if a field cannot be.
@@ -136,11 +138,16 @@ func Push(ctx context.Context, c Config, folder string) (Result, error) {
 	if result.Created, err = k.create(ctx); err != nil {
 		return result, err
 	}
+	names := make(map[string]bool, len(files))
+	for _, f := range files {
+		names[f.name] = true
+	}
 	if files, err = k.classify(ctx, files); err != nil {
 		return result, err
 	}
-	if len(files) == 0 {
-		return result, nil
+	stale, err := k.stale(ctx, names)
+	if err != nil || len(files) == 0 && len(stale) == 0 {
+		return result, err
 	}
 	result.Files = len(files)
 	for large := range slices.Chunk(slices.DeleteFunc(slices.Clone(files), func(f *file) bool { return !f.large }), 100) {
@@ -150,7 +157,7 @@ func Push(ctx context.Context, c Config, folder string) (Result, error) {
 			return result, err
 		}
 	}
-	result.Commit, err = k.commit(ctx, files, &result)
+	result.Commit, err = k.commit(ctx, files, stale, &result)
 	return result, err
 }
 
@@ -500,8 +507,17 @@ func (c *checked) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// commit makes one commit of all files and returns its address.
-func (c *client) commit(ctx context.Context, files []*file, result *Result) (string, error) {
+// stale returns the files of the folder to prune that are not pushed.
+func (c *client) stale(ctx context.Context, pushed map[string]bool) ([]string, error) {
+	if c.Prune == "" {
+		return nil, nil
+	}
+	there, err := c.calls.Files(ctx, c.api()+"/revision/"+url.PathEscape(c.Revision), "list the repository")
+	return slices.DeleteFunc(there.Names, func(name string) bool { return !strings.HasPrefix(name, c.Prune+"/") || pushed[name] }), err
+}
+
+// commit makes one commit of all files, without the stale ones, and returns its address.
+func (c *client) commit(ctx context.Context, files []*file, stale []string, result *Result) (string, error) {
 	var body bytes.Buffer
 	lines := json.NewEncoder(&body)
 	line := func(key string, value any) error {
@@ -509,6 +525,11 @@ func (c *client) commit(ctx context.Context, files []*file, result *Result) (str
 	}
 	if err := line("header", map[string]string{"summary": c.Message, "description": ""}); err != nil {
 		return "", err
+	}
+	for _, name := range stale {
+		if err := line("deletedFile", map[string]string{"path": name}); err != nil {
+			return "", err
+		}
 	}
 	for _, f := range files {
 		if f.large {

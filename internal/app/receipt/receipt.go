@@ -19,7 +19,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gorbit-ml/gorbit/convert"
@@ -162,27 +161,10 @@ func dataFiles(run, dir string) (names []string, sums map[string]string, err err
 	return slices.Sorted(maps.Keys(sums)), sums, nil
 }
 
-// filesOf lists the files of a run but hidden ones, its receipt, and what it was before it went back.
+// filesOf lists the files of a run but its receipt.
 func filesOf(folder string) ([]string, error) {
-	var out []string
-	var list func(dir string) error
-	list = func(dir string) error {
-		entries, err := vfs.ReadDir(filepath.Join(folder, filepath.FromSlash(dir)))
-		for _, e := range entries {
-			name := strings.TrimPrefix(dir+"/"+e.Name(), "/")
-			switch {
-			case strings.HasPrefix(e.Name(), ".") || name == Name || name == runfolder.SetAside:
-			case e.IsDir():
-				err = cmp.Or(err, list(name))
-			default:
-				out = append(out, name)
-			}
-		}
-		return err
-	}
-	err := list("")
-	slices.Sort(out)
-	return out, err
+	files, err := runfolder.Files(folder)
+	return slices.DeleteFunc(files, func(name string) bool { return name == Name }), err
 }
 
 // hash returns the SHA-256 of a file in hexadecimal digits.

@@ -2,6 +2,7 @@ package runfolder
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,6 +126,40 @@ func ofRun(paths []string, which string, protected []int64) ([]string, error) {
 		_, step, ok := StepIn(p)
 		return IsEvents(p) || isSetAside(p) || ok && path.Dir(p) == Checkpoints && !slices.Contains(wanted, step)
 	}), nil
+}
+
+// FilesAt lists the files of a run on this machine that another run needs to train on from one of its
+// checkpoints, by paths with slashes: without those of other checkpoints and without events.
+func FilesAt(folder string, step int64) ([]string, error) {
+	files, err := Files(folder)
+	if err != nil {
+		return nil, err
+	}
+	return ofRun(files, strconv.FormatInt(step, 10), nil)
+}
+
+// Files lists the files of a run on this machine, by paths with slashes, but hidden ones and what the run
+// was before it went back.
+func Files(folder string) ([]string, error) {
+	var out []string
+	var list func(dir string) error
+	list = func(dir string) error {
+		entries, err := vfs.ReadDir(filepath.Join(folder, filepath.FromSlash(dir)))
+		for _, e := range entries {
+			name := path.Join(dir, e.Name())
+			switch {
+			case strings.HasPrefix(e.Name(), ".") || name == SetAside:
+			case e.IsDir():
+				err = cmp.Or(err, list(name))
+			default:
+				out = append(out, name)
+			}
+		}
+		return err
+	}
+	err := list("")
+	slices.Sort(out)
+	return out, err
 }
 
 // checkpointPart is the name of a file of a checkpoint: the prefix, the step and the ending.

@@ -150,7 +150,8 @@ func needed(in string, names []string) ([]string, error) {
 			continue
 		case ending == ".safetensors" && whole && name != "model.safetensors",
 			ending == ".safetensors" && !whole && sharded && !shard.MatchString(name),
-			whole && name == "model.safetensors.index.json":
+			whole && name == "model.safetensors.index.json",
+			(whole || sharded) && strings.Contains(name, "/") && ending != ".json": // as a checkpoint to train on from
 			continue
 		}
 		weights = weights || ending == ".safetensors" || ending == ".index" || ending == ".pb"

@@ -124,35 +124,54 @@ func (s *FS) open(ctx context.Context, name string) (*snapshot, address, error) 
 
 // list asks the hub for the commit of a revision and its files.
 func (s *FS) list(ctx context.Context, snap *snapshot) error {
-	r := Call{What: "look for " + snap.String(), Method: http.MethodGet, URL: s.client.Endpoint + snap.list()}
+	advice := ""
 	if s.kept(snap.address) != "" {
-		r.Advice = "; to take what this machine has of it, add --offline"
+		advice = "; to take what this machine has of it, add --offline"
 	}
-	content, _, err := s.client.Do(ctx, r)
+	what := "look for " + snap.String()
+	there, err := s.client.Files(ctx, s.client.Endpoint+snap.list(), what, advice)
 	if err != nil {
 		return err
 	}
-	var out struct {
+	if !commitForm.MatchString(there.Commit) {
+		return fmt.Errorf("%s: the hub names the commit %q; expected 40 hexadecimal digits", what, there.Commit)
+	}
+	snap.commit, snap.dir, snap.files = there.Commit, filepath.Join(s.cache, snap.folder(), "snapshots", there.Commit), there.Names
+	s.cfg.Log.Debug("look for a repository", "repository", snap.String(), "commit", snap.commit)
+	return nil
+}
+
+// Files are those of a repository at a commit.
+type Files struct {
+	Commit string
+	Names  []string
+}
+
+// Files asks for the files at an address of the hub's. what names the call, and advice is what to do if it
+// fails for good.
+func (c *Client) Files(ctx context.Context, address, what string, advice ...string) (Files, error) {
+	r := Call{What: what, Method: http.MethodGet, URL: address, Advice: strings.Join(advice, "")}
+	content, _, err := c.Do(ctx, r)
+	if err != nil {
+		return Files{}, err
+	}
+	var said struct {
 		SHA      string `json:"sha"`
 		Siblings []struct {
 			Name string `json:"rfilename"`
 		} `json:"siblings"`
 	}
-	if err := decode(r, content, &out); err != nil {
-		return err
+	if err := decode(r, content, &said); err != nil {
+		return Files{}, err
 	}
-	if !commitForm.MatchString(out.SHA) {
-		return fmt.Errorf("%s: the hub names the commit %q; expected 40 hexadecimal digits", r.What, out.SHA)
-	}
-	snap.commit, snap.dir = out.SHA, filepath.Join(s.cache, snap.folder(), "snapshots", out.SHA)
-	for _, f := range out.Siblings {
+	out := Files{Commit: said.SHA}
+	for _, f := range said.Siblings {
 		if f.Name != path.Clean(f.Name) || !filepath.IsLocal(f.Name) || strings.ContainsRune(f.Name, 0) {
-			return fmt.Errorf("%s: the hub names the file %q, which is not a name that a file of this machine can have", r.What, f.Name)
+			return Files{}, fmt.Errorf("%s: the hub names the file %q, which is not a name that a file of this machine can have", what, f.Name)
 		}
-		snap.files = append(snap.files, f.Name)
+		out.Names = append(out.Names, f.Name)
 	}
-	s.cfg.Log.Debug("look for a repository", "repository", snap.String(), "commit", snap.commit)
-	return nil
+	return out, nil
 }
 
 // kept returns the commit that this machine has of a revision, or "".

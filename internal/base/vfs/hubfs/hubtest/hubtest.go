@@ -393,6 +393,12 @@ func (h *Hub) commit(w http.ResponseWriter, repo string, body []byte) {
 				return
 			}
 			files[v.Path] = content
+		case "deletedFile":
+			if _, has := r.Files[v.Path]; !has {
+				refuse(w, 400, "there is no %s", v.Path)
+				return
+			}
+			delete(r.Files, v.Path)
 		case "lfsFile":
 			content, has := h.objects[v.OID]
 			if !has || int64(len(content)) != v.Size || v.Algo != "sha256" {
