@@ -2,8 +2,6 @@ package train
 
 import (
 	"context"
-	"log/slog"
-	"slices"
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/generate"
@@ -20,85 +18,21 @@ import (
 // Generates reports whether the run's graph continues texts.
 func (r *Run) Generates() bool { return r.Export.Contract.Generation != nil && r.TakesTexts() }
 
-// Chat returns how conversations are continued, by the chat template of the run's data; nil if they have none.
-func (r *Run) Chat(t *text.Tokenizer) (*predict.Chat, error) {
-	if r.Manifest == nil || r.Manifest.Chat == nil {
-		return nil, nil
-	}
-	return predict.NewChat(t, *r.Manifest.Chat)
-}
+// Maker returns what there is to know of the run's model, which Generates.
+func (r *Run) Maker() predict.Maker { return maker(r.Export.Contract.Generation, r.Manifest) }
 
-// special sets the special tokens of a config: those of the model and, if it does not say what ends texts,
-// predict.EndTokens of the tokenizer.
-func special(c *generate.Config, g *graphs.Generation, t *text.Tokenizer) {
-	if c.EOSTokenIDs = g.EOSTokenIDs; len(c.EOSTokenIDs) == 0 {
-		c.EOSTokenIDs = predict.EndTokens(t)
-	}
-	if g.ForcedBOSTokenID != nil {
-		c.ForcedBOSTokenID = *g.ForcedBOSTokenID
-	}
-	if g.ForcedEOSTokenID != nil {
-		c.ForcedEOSTokenID = *g.ForcedEOSTokenID
-	}
-	c.BadWordsIDs = g.BadWordsIDs
-}
-
-// mostCacheBytes limits the caches, unless a user sets their tokens.
-const mostCacheBytes = 1 << 30
-
-// Limits returns the limits of a generation of at most so many sequences at once, with caches of so many
-// tokens. 0 tokens are as many as the sequences may have, up to a GiB, but as many as one may have. Those of
-// sources, if the model has any, are as many as the others, or are as large by 0.
-func (r *Run) Limits(sequences, tokens int) (generate.Limits, error) {
-	g := r.Export.Contract.Generation
-	if g == nil {
-		return generate.Limits{}, fault.Usagef("the graph of run %s does not generate; expected a causal language model or an encoder-decoder model, such as gorbit_export causal and seq2seq make", r.Folder)
-	}
-	l := limits(g, sequences, tokens)
-	if err := l.Validate(); err != nil {
-		return l, fault.Usagef("%w", err)
-	}
-	return l, nil
-}
-
-// limits returns what Run.Limits does.
-func limits(g *graphs.Generation, sequences, tokens int) generate.Limits {
-	slots := func(length int, bytes int64) int {
-		if tokens > 0 {
-			return tokens
-		}
-		return max(length, int(min(int64(sequences)*int64(length), mostCacheBytes/bytes)))
-	}
-	l := generate.Limits{VocabSize: g.VocabSize, MaxLength: g.MaxLength, Slots: slots(g.MaxLength, g.SlotBytes()), Rows: sequences, PromptTokens: promptTokens}
-	if s := g.Source; s != nil {
-		l.SourceLength, l.SourceSlots = s.MaxLength, slots(s.MaxLength, s.SlotBytes())
-	}
-	return l
-}
-
-// Generation returns how texts are made by the run, with caches of the limits: greedily.
-func (r *Run) Generation(t *text.Tokenizer, l generate.Limits) predict.Generation {
-	return generation(r.Export.Contract.Generation, r.Manifest, t, l, r.env.Log)
-}
-
-// generation returns what Run.Generation does.
-func generation(g *graphs.Generation, m *convert.Manifest, t *text.Tokenizer, l generate.Limits, log *slog.Logger) predict.Generation {
-	out := predict.Generation{Config: generate.Default(), Limits: l, Tokenizer: t}
-	special(&out.Config, g, t)
-	if own := predict.EndTokens(t); len(own) > 0 && !slices.Contains(out.EOSTokenIDs, own[0]) {
-		log.Warn("the tokenizer ends texts with another token than the model, whose tokens end those that are generated", "tokenizer", own, "model", out.EOSTokenIDs)
-	}
-	if g.DecoderStartTokenID != nil {
-		out.Start = *g.DecoderStartTokenID
+// maker returns what Run.Maker does; m is nil if the data have no manifest.
+func maker(g *graphs.Generation, m *convert.Manifest) predict.Maker {
+	out := predict.Maker{MaxLength: g.MaxLength, VocabSize: g.VocabSize, SlotBytes: g.SlotBytes(),
+		EOSTokenIDs: g.EOSTokenIDs, ForcedBOSTokenID: g.ForcedBOSTokenID, ForcedEOSTokenID: g.ForcedEOSTokenID, BadWordsIDs: g.BadWordsIDs}
+	if g.Source != nil {
+		out.SourceLength, out.SourceSlotBytes, out.Start = g.Source.MaxLength, g.Source.SlotBytes(), *g.DecoderStartTokenID
 	}
 	if m != nil {
-		out.Prefix = m.Prefix
+		out.Prefix, out.Chat = m.Prefix, m.Chat
 	}
 	return out
 }
-
-// promptTokens limits the tokens of a call that computes prompts, and so the memory of its attention.
-const promptTokens = 1024
 
 // Generator returns what computes next tokens with the checkpoint that Load restored. It logs how much memory
 // the caches take, before it makes them. There is one generation at a time.
@@ -139,15 +73,18 @@ func textsOf(s *prepare.Setup, on prepare.Placed, split string, tokenizer *text.
 	if !ok {
 		return nil, fault.Usagef("texts are not generated on a TPU; leave out eval.generate.metrics")
 	}
-	l := limits(s.Export.Contract.Generation, max(evalSequences, g.NumBeams), 0)
-	texts := generation(s.Export.Contract.Generation, s.Data.Manifest, tokenizer, l, s.Env.Log)
+	model := maker(s.Export.Contract.Generation, s.Data.Manifest)
+	l := model.Limits(max(evalSequences, g.NumBeams), 0)
+	texts := model.Generation(tokenizer, l, s.Env.Log)
 	texts.MaxNewTokens, texts.NumBeams = g.MaxNewTokens, g.NumBeams
-	if d := s.Data.Manifest; d.Columns.Chat != "" && d.Chat != nil {
-		c, err := predict.NewChat(tokenizer, *d.Chat)
+	if s.Data.Manifest.Columns.Chat != "" {
+		c, err := model.NewChat(tokenizer)
 		if err != nil {
 			return nil, err
 		}
-		texts.EOSTokenIDs = c.EndTokens
+		if c != nil {
+			texts.EOSTokenIDs = c.EndTokens
+		}
 	}
 	if len(texts.EOSTokenIDs) == 0 {
 		s.Env.Log.Warn("the tokenizer has no end token; generated texts end at eval.generate.max_new_tokens")

@@ -3,6 +3,7 @@ package train
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -105,8 +106,7 @@ func TestSpecial(t *testing.T) {
 		g    graphs.Generation
 		want string
 	}{{own, "[7 8] 5 6 [[9]]"}, {graphs.Generation{}, "[3] -1 -1 []"}} {
-		c := generate.Default()
-		special(&c, &tt.g, tokenizer)
+		c := maker(&tt.g, nil).Generation(tokenizer, generate.Limits{}, slog.New(slog.DiscardHandler))
 		if got := fmt.Sprint(c.EOSTokenIDs, c.ForcedBOSTokenID, c.ForcedEOSTokenID, c.BadWordsIDs); got != tt.want {
 			t.Errorf("%+v: %s; expected %s", tt.g, got, tt.want)
 		}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 type options struct {
 	asked.Flags
+	generation asked.Generation
+
 	model     string
 	batchSize int
 	allowOps  []string
@@ -63,7 +66,7 @@ func newCommand() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "gorbit-predict --model FOLDER (--text TEXT ... | --file FILE)",
-		Short: "Classify texts with a trained model",
+		Short: "Classify texts, or make texts, with a trained model",
 		Long: `Classifies texts, or pairs of texts, with a model that gorbit export wrote. Prints the
 most probable label of each text and its probability.
 
@@ -78,6 +81,9 @@ text per line, optionally followed by a tab and the second text.
 
 A model that takes no texts answers the records of a .tfrecord file, or the rows of a
 table, whose columns are those that its training data were made of.
+
+A model that generates continues each text or, an encoder-decoder model, makes a text of
+it, such as a translation. The flags for that are those of gorbit predict.
 
 The answers come in the order of the texts. Without columns, each is one line: the
 label and its probability (text, tsv), or an object with label, index, score,
@@ -127,6 +133,7 @@ func (o *options) add(flags *pflag.FlagSet) {
 	o.Add(flags)
 	flags.IntVar(&o.batchSize, "batch-size", 32, "number of texts in one call of the model")
 	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "allow the model to use this `operation` although it reaches files, processes or Python")
+	o.generation.Add(flags)
 }
 
 func (o options) validate() error {
@@ -158,8 +165,14 @@ func answer(ctx context.Context, o *options, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return err
 	}
-	if !model.TakesTexts() {
+	if name := o.generation.Given(); name != "" && model.Maker == nil {
+		return fault.Usagef("--%s is given, and the model makes no texts; leave it out", name)
+	}
+	switch {
+	case !model.TakesTexts():
 		return answerRecords(ctx, o, model, stdin, stdout, stderr)
+	case model.Maker != nil:
+		return makeTexts(ctx, o, model, stdin, stdout, stderr)
 	}
 	return answerTexts(ctx, o, model, stdin, stdout, stderr)
 }
@@ -199,21 +212,73 @@ func answerRecords(ctx context.Context, o *options, model *served.Model, stdin i
 	return out.End(ctx, err)
 }
 
+// makeTexts writes a text for each that was asked.
+func makeTexts(ctx context.Context, o *options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
+	if len(o.Pairs) > 0 {
+		return fault.Usagef("--text-pair is given, and the model continues one text; leave it out")
+	}
+	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: withoutTime}))
+	g, err := o.generation.Of(*model.Maker, model.Tokenizer, log)
+	if err != nil {
+		return err
+	}
+	g.Skip = o.Skip(tell(stderr))
+	in, closeFile, err := source(ctx, o, stdin)
+	if err != nil {
+		return err
+	}
+	defer closeFile()
+	out, write, err := predict.Answers(shown.Data(stdout), o.Out, o.Overwrite, in, predict.Format(o.Format), g.Renderer())
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	next, err := model.Generator(ctx, g.Limits)
+	if err != nil {
+		return err
+	}
+	cut, answers := 0, 0
+	err = g.Each(ctx, next, in, func(a predict.Answer) error {
+		if answers++; a.Cut() {
+			cut++
+		}
+		return write(a)
+	})
+	if cut > 0 {
+		fmt.Fprintf(stderr, "gorbit-predict: %d of %d texts have more than %d tokens and were cut; their answers use only their beginning\n", cut, answers, g.Limits.SourceLength)
+	}
+	return out.End(ctx, err)
+}
+
+// withoutTime leaves out the time of a line of the log.
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
+
+// source returns the texts of --text or --file, and a function that closes the file.
+func source(ctx context.Context, o *options, stdin io.Reader) (predict.Source, func() error, error) {
+	if o.File == "" {
+		return &predict.List{Texts: o.Texts, Pairs: o.Pairs}, func() error { return nil }, nil
+	}
+	return predict.Open(ctx, o.File, stdin, o.Columns)
+}
+
 // answerTexts answers all texts, and prints how many were cut because they were too long.
 func answerTexts(ctx context.Context, o *options, model *served.Model, stdin io.Reader, stdout, stderr io.Writer) error {
-	in := predict.Source(&predict.List{Texts: o.Texts, Pairs: o.Pairs})
 	if o.File != "" {
 		o.Columns.Choices = predict.Chooses(model.Renderer)
-		opened, closeFile, err := predict.Open(ctx, o.File, stdin, o.Columns)
-		if err != nil {
-			return err
-		}
-		defer closeFile()
-		in = opened
-		// On a terminal, answer each line as it is typed.
-		if f, ok := stdin.(*os.File); ok && o.File == "-" && term.IsTerminal(int(f.Fd())) {
-			o.batchSize = 1
-		}
+	}
+	in, closeFile, err := source(ctx, o, stdin)
+	if err != nil {
+		return err
+	}
+	defer closeFile()
+	// On a terminal, answer each line as it is typed.
+	if f, ok := stdin.(*os.File); ok && o.File == "-" && term.IsTerminal(int(f.Fd())) {
+		o.batchSize = 1
 	}
 	predictor, err := model.Predictor(o.batchSize)
 	if err != nil {

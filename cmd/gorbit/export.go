@@ -106,6 +106,10 @@ func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o 
 	if err := completeServable(&o, run); err != nil {
 		return 0, "", err
 	}
+	if run.Generates() {
+		m := run.Maker()
+		o.Maker = &m
+	}
 	if o.Variables, err = run.Variables(ctx); err != nil {
 		return 0, "", err
 	}
@@ -203,7 +207,7 @@ func writeModel(ctx context.Context, format string, o servable.Options, results 
 func completeServable(o *servable.Options, run *train.Run) error {
 	if run.Manifest != nil && run.TakesTexts() {
 		pairs := run.Manifest.Pairs()
-		o.Pairs, o.Chat = &pairs, run.Manifest.Chat
+		o.Pairs = &pairs
 		o.Tokenizer = run.Manifest.TokenizerConfig() // run.Tokenizer refused another --lowercase
 	}
 	label := run.Export.Contract.Label()

@@ -78,7 +78,7 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		if task := run.Export.Contract.Task; f.Changed("top-k") && task != string(convert.MaskedLM) && !run.Generates() {
 			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm, lm and seq2seq", task)
 		}
-		if name := a.generation.given(); name != "" && (!run.Generates() || a.split != "") {
+		if name := a.generation.Given(); name != "" && (!run.Generates() || a.split != "") {
 			return usagef("--%s is given, and no text is continued; leave it out: it is for --text and --file of a run whose graph generates", name)
 		}
 		if a.topK == 0 && !run.Generates() {
@@ -101,7 +101,7 @@ type question struct {
 	split, vocab              string
 	lowercase, lowercaseGiven bool
 	topK                      int
-	generation                generation
+	generation                asked.Generation
 }
 
 // add adds the flags.
@@ -116,7 +116,7 @@ func (a *question) add(f *pflag.FlagSet) {
 	help.Group(f, "The file", "text-column", "pair-column", "id-column", "no-header", "input-format", "delimiter", "encoding", "skip-bad-rows")
 	help.Group(f, "The vocabulary", "tokenizer", "vocab", "lowercase")
 	help.Group(f, "Output", "out", "overwrite", "format", "escape-formulas", "top-k")
-	a.generation.add(f)
+	a.generation.Add(f)
 }
 
 // validate checks the flags, which f has parsed.
@@ -242,4 +242,34 @@ func (a *question) source(cmd *cobra.Command, run *train.Run, log *slog.Logger) 
 		log.Info("columns as in the run's data", "file", a.File, "text", first, "pair", second)
 	}
 	return in, closeFile, err
+}
+
+// generate writes the continuations of everything that was asked.
+func (a *question) generate(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
+	if len(a.Pairs) > 0 {
+		return usagef("--text-pair is given, and the run's model continues one text; leave it out")
+	}
+	var lower *bool
+	if a.lowercaseGiven {
+		lower = &a.lowercase
+	}
+	tokenizer, err := run.Tokenizer(a.vocab, lower)
+	if err != nil {
+		return err
+	}
+	g, err := a.generation.Of(run.Maker(), tokenizer, log)
+	if err != nil {
+		return err
+	}
+	source, closeFile, err := a.source(cmd, run, log)
+	if err != nil {
+		return err
+	}
+	defer closeFile()
+	out, write, err := predict.Answers(shown.Data(cmd.OutOrStdout()), a.Out, a.Overwrite, source, predict.Format(a.Format), g.Renderer())
+	if err != nil {
+		return err
+	}
+	defer out.Discard()
+	return out.End(cmd.Context(), run.Generate(cmd.Context(), g, source, write))
 }

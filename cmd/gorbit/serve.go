@@ -21,7 +21,9 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/dense"
+	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/app/asked"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/app/saved"
 	"github.com/gorbit-ml/gorbit/internal/app/serve"
@@ -102,7 +104,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.IntVar(&c.BatchTokens, "batch-tokens", c.BatchTokens, "most tokens of a batch of texts")
 	f.IntVar(&c.BatchExamples, "batch-examples", c.BatchExamples, "most examples of a batch")
 	f.DurationVar(&c.BatchDelay, "batch-delay", c.BatchDelay, "how long an example waits for others to fill its batch although the devices are free")
-	f.IntVar(&s.sequences, "sequences", defaultSequences, "task lm: most texts that are continued together")
+	f.IntVar(&s.sequences, "sequences", asked.DefaultSequences, "task lm: most texts that are continued together")
 	f.IntVar(&s.cacheTokens, "cache-tokens", 0, "task lm: tokens that the model's caches hold (default: those of all --sequences, up to a GiB)")
 	f.IntVar(&c.QueueExamples, "queue", c.QueueExamples, "most examples that wait for a model; requests beyond them get the status 503")
 	f.Int64Var(&c.MaxBodyBytes, "max-body", c.MaxBodyBytes, "most bytes of a request")
@@ -257,6 +259,12 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 			return serve.Model{}, nil, err
 		}
 		m := savedModel(model, name, version)
+		if model.Maker != nil {
+			if m.Generates, err = s.generates(ctx, *model.Maker, model.Tokenizer, env.Log, model.Generator); err != nil {
+				closeQuietly(model, env.Log)
+				return serve.Model{}, nil, err
+			}
+		}
 		env.Log.Info("serving", "model", name, "folder", folder, "version", version, "lanes", m.Lanes)
 		return m, func() { closeQuietly(model, env.Log) }, nil
 	}
@@ -273,7 +281,7 @@ func (s *serveFlags) openRun(ctx context.Context, r runFlags, name string, env t
 	}
 	m, err := runModel(run, name, step)
 	if err == nil && run.Generates() {
-		m.Generates, err = s.generates(ctx, run, m.Texts.Tokenizer)
+		m.Generates, err = s.generates(ctx, run.Maker(), m.Texts.Tokenizer, env.Log, run.Generator)
 	}
 	if err != nil {
 		run.Close()
@@ -283,21 +291,18 @@ func (s *serveFlags) openRun(ctx context.Context, r runFlags, name string, env t
 	return m, func() { closeQuietly(run, env.Log) }, nil
 }
 
-// generates returns what continues texts with a run.
-func (s *serveFlags) generates(ctx context.Context, run *train.Run, t *text.Tokenizer) (*serve.Generates, error) {
-	l, err := run.Limits(s.sequences, s.cacheTokens)
-	if err != nil {
+// generates returns what makes texts by a model, whose caches open makes.
+func (s *serveFlags) generates(ctx context.Context, m predict.Maker, t *text.Tokenizer, log *slog.Logger, open func(context.Context, generate.Limits) (generate.Model, error)) (*serve.Generates, error) {
+	l := m.Limits(s.sequences, s.cacheTokens)
+	if err := l.Validate(); err != nil {
+		return nil, usagef("%w", err)
+	}
+	g := &serve.Generates{Generation: m.Generation(t, l, log)}
+	var err error
+	if g.Chat, err = m.NewChat(t); err != nil {
 		return nil, err
 	}
-	c, err := run.Chat(t)
-	if err != nil {
-		return nil, err
-	}
-	m, err := run.Generator(ctx, l)
-	g := &serve.Generates{Generation: run.Generation(t, l), Model: m}
-	if l.SourceLength == 0 { // a chat continues texts
-		g.Chat = c
-	}
+	g.Model, err = open(ctx, l)
 	return g, err
 }
 

@@ -161,13 +161,22 @@ func losses(t *testing.T, log string) []float64 {
 // and the lines of its metrics.
 func (u *user) state(run string, step int) (tensors map[string]string, metrics string) {
 	u.t.Helper()
-	bundle, err := checkpoint.OpenBundle(filepath.Join(u.dir, run, "checkpoints", fmt.Sprintf("ckpt-%d", step)))
+	tensors, metrics, err := stateOf(filepath.Join(u.dir, run), step)
 	if err != nil {
 		u.t.Fatal(err)
 	}
+	return tensors, metrics
+}
+
+// stateOf returns what user.state does of a run's folder.
+func stateOf(run string, step int) (tensors map[string]string, metrics string, err error) {
+	bundle, err := checkpoint.OpenBundle(filepath.Join(run, "checkpoints", fmt.Sprintf("ckpt-%d", step)))
+	if err != nil {
+		return nil, "", err
+	}
 	values, err := bundle.Read(context.Background())
 	if err != nil {
-		u.t.Fatal(err)
+		return nil, "", err
 	}
 	tensors = make(map[string]string)
 	for name, value := range values {
@@ -176,15 +185,12 @@ func (u *user) state(run string, step int) (tensors map[string]string, metrics s
 		}
 		var content bytes.Buffer
 		if _, err := value.WriteContentsTo(&content); err != nil {
-			u.t.Fatalf("%s: %v", name, err)
+			return nil, "", fmt.Errorf("%s: %w", name, err)
 		}
 		tensors[name] = content.String()
 	}
-	data, err := os.ReadFile(filepath.Join(u.dir, run, "metrics.jsonl"))
-	if err != nil {
-		u.t.Fatal(err)
-	}
-	return tensors, string(data)
+	data, err := os.ReadFile(filepath.Join(run, "metrics.jsonl"))
+	return tensors, string(data), err
 }
 
 type prediction struct {

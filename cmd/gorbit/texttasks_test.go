@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -26,18 +28,19 @@ func TestTextTasks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs commands in processes of their own")
 	}
-	graphs := testkit.Made(t, exportTasks)
+	graphs, bin := testkit.Made(t, exportTasks), newUser(t).bin
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/texttasks",
 		Setup: func(env *testscript.Env) error {
 			asElsewhere(env)
 			env.Setenv("GRAPHS", graphs)
+			env.Setenv("PATH", env.Getenv("PATH")+string(filepath.ListSeparator)+bin) // which has gorbit-predict
 			env.Setenv("GIVEN", given)
 			env.Setenv("ADDRESS", freeAddresses(t, 1)[0])
 			env.Setenv("WEIGHTS", filepath.Join(testkit.Root(), "tools/tests/goldens/seq2seq/t5.safetensors"))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch, "sameloss": lossesAreSame, "listens": awaitListener, "post": postJSON, "vectors": vectorsAre, "sentences": sentencesAre},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exitcode": exitCodeIs, "losses": lossesMatch, "sameloss": lossesAreSame, "listens": awaitListener, "post": postJSON, "vectors": vectorsAre, "sentences": sentencesAre, "await": awaitFile, "samerun": runsAreSame},
 	})
 }
 
@@ -155,6 +158,33 @@ func sentencesAre(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Fatalf("text %d: %v; expected %v", i, got.Embedding, want.Embedding)
 			}
 		}
+	}
+}
+
+// awaitFile waits until there is a file: await FILE.
+func awaitFile(ts *testscript.TestScript, _ bool, args []string) {
+	for late := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		} else if time.Now().After(late) {
+			ts.Fatalf("%v", err)
+		}
+	}
+}
+
+// runsAreSame compares the tensors of two runs at a step, bit for bit, and their metrics: samerun RUN RUN STEP.
+func runsAreSame(ts *testscript.TestScript, _ bool, args []string) {
+	step, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	want, wantMetrics, err := stateOf(ts.MkAbs(args[0]), step)
+	ts.Check(err)
+	got, metrics, err := stateOf(ts.MkAbs(args[1]), step)
+	ts.Check(err)
+	if len(want) < 3 || !maps.Equal(got, want) {
+		ts.Fatalf("the %d tensors of %s are not those of %s, which has %d", len(got), args[1], args[0], len(want))
+	}
+	if metrics != wantMetrics {
+		ts.Fatalf("the metrics are\n%s\nexpected\n%s", metrics, wantMetrics)
 	}
 }
 

@@ -25,7 +25,7 @@ import tensorflow as tf
 from gorbit_export import layers, ops
 from gorbit_export.errors import UsageError
 from gorbit_export.optimizers import Constrained, Optimizer, Rule, clip_scale
-from gorbit_export.task import Feature, Hyperparameter, Output, Task
+from gorbit_export.task import Cache, Feature, Hyperparameter, Output, Task
 
 Tensor = tf.Tensor
 
@@ -35,6 +35,8 @@ CONTRACT_FILE = "assets/gorbit.json"
 SERVING_FOLDER = "serving"
 GRADIENT_PREFIX = "gradient/"
 STATE_PREFIX = "state/"
+FIRST_SLOTS = 2
+"""The slots of a served model's caches until a program makes them: the least that there may be."""
 
 _PASSES = ("gradients", "evaluate", "predict")
 """The passes through the model. XLA compiles them in exports made with xla."""
@@ -706,7 +708,7 @@ def _write(module: Export, out: pathlib.Path) -> None:
     with layers.without_adapters():
         if serving.model is not task.model:
             signatures = _serving_signature(task)
-        signatures = {**signatures, **_packed_signature(task)}
+        signatures = {**signatures, **_packed_signature(task), **_generation_signatures(task, serving)}
         tf.saved_model.save(serving, str(out / SERVING_FOLDER), signatures, options)
     shutil.rmtree(out / SERVING_FOLDER / "variables")
     # It contains the checksum of the variables, which changes when the model is trained.
@@ -741,6 +743,49 @@ def _packed_signature(task: Task) -> dict[str, Any]:
     specs = [feature.spec() for feature in task.features if not feature.label]
     function = _function("packed", lambda **values: task.predict(values), specs, False)
     return {"packed": function.get_concrete_function()}
+
+
+def _generation_signatures(task: Task, serving: tf.Module) -> dict[str, Any]:
+    """The signatures with which a program generates by the served model, whose caches they share.
+
+    The caches are variables of the model, so that each program that loads it has its own.
+    """
+    if not (generation := task.generation()):
+        return {}
+    source = generation.source
+    sides = {"slots": generation.caches, **({"source_slots": source.caches} if source else {})}
+    serving.caches, handles = Tree(), {}
+    for cache in (cache for caches in sides.values() for cache in caches):
+        value = tf.zeros([FIRST_SLOTS, *cache.shape], cache.dtype)
+        variable = tf.Variable(value, trainable=False, shape=[None, *cache.shape])
+        serving.caches.set(cache.argument, variable)
+        handles[cache.argument] = variable.handle
+
+    def make_caches(**slots: Tensor) -> dict[str, Tensor]:
+        for name, count in slots.items():
+            for cache in sides[name]:
+                zeros = tf.zeros(tf.concat([[count], cache.shape], 0), cache.dtype)
+                getattr(serving.caches, cache.argument).assign(zeros)
+        return {"made": tf.add_n(list(slots.values()))}
+
+    def called(body: Callable[..., Any], caches: tuple[Cache, ...]) -> Callable[..., Any]:
+        own = {cache.argument: handles[cache.argument] for cache in caches}
+        return lambda **inputs: body(**inputs, **own)
+
+    counts = [tf.TensorSpec([], tf.int32, name) for name in sides]
+    both = tuple(cache for caches in sides.values() for cache in caches)
+    bodies = {
+        "make_caches": (make_caches, counts),
+        "generate": (called(generation.generate, both), generation.specs()),
+    }
+    if source:
+        bodies["encode"] = (called(source.encode, source.caches), source.specs())
+    return {
+        name: _function(
+            name, body, [s for s in specs if s.dtype != tf.resource], False
+        ).get_concrete_function()
+        for name, (body, specs) in bodies.items()
+    }
 
 
 def parameters(module: Export) -> int:

@@ -11,6 +11,7 @@ package saved
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
+	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/graphs/safety"
@@ -70,7 +72,7 @@ const collectAfter = 256
 // call is a signature.
 type call struct {
 	inputs  map[string]tf.Output
-	outputs []tf.Output // in the order of the description's answers
+	outputs []tf.Output
 }
 
 // Open loads an exported model. It returns a *safety.Error if the model uses operations that reach
@@ -125,7 +127,7 @@ func (m *Model) load(meta *cpb.MetaGraphDef, own bool) error {
 	}
 	config := &cpb.ConfigProto{AllowSoftPlacement: true, GpuOptions: &cpb.GPUOptions{AllowGrowth: true}}
 	m.Lanes = 2
-	if n := runtime.NumCPU(); own && n <= mostLanes {
+	if n := runtime.NumCPU(); own && n <= mostLanes && m.Maker == nil { // whose next tokens are computed by one call at a time
 		m.Lanes = n
 		config.IntraOpParallelismThreads, config.InterOpParallelismThreads = 1, int32(n)
 		kernels.Threads(1, 1)
@@ -214,7 +216,11 @@ func (m *Model) output(name string) (tf.Output, error) {
 
 // connect finds the tensors of the signatures.
 func (m *Model) connect(meta *cpb.MetaGraphDef, signature *cpb.SignatureDef) error {
-	rows, err := m.callOf(m.Description.Inputs, m.Description.Outputs) // one example in a row, or features side by side
+	var names []string
+	for _, a := range m.Answers {
+		names = append(names, a.Name)
+	}
+	rows, err := m.callOf(m.Description.Inputs, m.Description.Outputs, names) // one example in a row, or features side by side
 	if err != nil {
 		return err
 	}
@@ -223,13 +229,16 @@ func (m *Model) connect(meta *cpb.MetaGraphDef, signature *cpb.SignatureDef) err
 	for name, info := range served.GetInputs() {
 		m.Inputs = append(m.Inputs, argOf(name, info))
 	}
-	for _, a := range m.Answers {
-		m.Outputs = append(m.Outputs, argOf(a.Name, served.GetOutputs()[a.Name]))
+	if len(names) == 0 { // of a model that makes texts of sources
+		names = slices.Sorted(maps.Keys(m.Description.Outputs))
+	}
+	for _, name := range names {
+		m.Outputs = append(m.Outputs, argOf(name, served.GetOutputs()[name]))
 	}
 	if signature == nil || m.Tokenizer == nil {
 		return nil
 	}
-	packed, err := m.callOf(namesOf(signature.GetInputs()), namesOf(signature.GetOutputs()))
+	packed, err := m.callOf(namesOf(signature.GetInputs()), namesOf(signature.GetOutputs()), names)
 	if err != nil {
 		return fmt.Errorf("signature %s: %w", packedSignature, err)
 	}
@@ -254,18 +263,18 @@ func argOf(name string, info *cpb.TensorInfo) graphs.Arg {
 	return a
 }
 
-// callOf finds tensors by their names in the graph.
-func (m *Model) callOf(inputs, outputs map[string]string) (c call, err error) {
+// callOf finds tensors by their names in the graph: those of some outputs.
+func (m *Model) callOf(inputs, outputs map[string]string, names []string) (c call, err error) {
 	c.inputs = make(map[string]tf.Output, len(inputs))
 	for name, tensor := range inputs {
 		if c.inputs[name], err = m.output(tensor); err != nil {
 			return c, fmt.Errorf("input %s: %w", name, err)
 		}
 	}
-	for _, a := range m.Answers {
-		o, err := m.output(outputs[a.Name])
+	for _, name := range names {
+		o, err := m.output(outputs[name])
 		if err != nil {
-			return c, fmt.Errorf("output %s: %w", a.Name, err)
+			return c, fmt.Errorf("output %s: %w", name, err)
 		}
 		c.outputs = append(c.outputs, o)
 	}
@@ -309,8 +318,16 @@ func (m *Model) by(c call) described.Run {
 		if m.calls.Add(1)%collectAfter == 0 {
 			go runtime.GC()
 		}
-		return described.Fetched(m.Caller.Model, out)
+		return described.Fetched(out)
 	}
+}
+
+// Generator makes caches of the limits, and returns what computes next tokens with them. There is one at a time.
+func (m *Model) Generator(ctx context.Context, l generate.Limits) (generate.Model, error) {
+	return m.Caller.Generator(ctx, l, func(c layout.Call) (described.Run, error) {
+		call, err := m.callOf(c.Inputs, c.Outputs, slices.Collect(maps.Keys(c.Outputs)))
+		return m.by(call), err
+	})
 }
 
 // Close frees the session.

@@ -16,7 +16,6 @@ import (
 	tf "github.com/wamuir/graft/tensorflow"
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
-	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/made"
@@ -90,11 +89,11 @@ func (o Options) writeHuggingFace(dir string, form *graphs.HuggingFace, results 
 	if types, ok := form.Config["type_vocab_size"].(float64); !ok || types < 2 {
 		tokenizer["model_input_names"] = []string{"input_ids", "attention_mask"}
 	}
-	if o.Export.Contract.Task == string(convert.LanguageModel) {
+	if o.Maker != nil {
 		beginAndEnd(config, tokenizer, special, vocab.Tokenizer)
-		if o.Chat != nil {
-			tokenizer["chat_template"] = o.Chat.Template
-			for name, token := range o.Chat.Tokens {
+		if c := o.Maker.Chat; c != nil {
+			tokenizer["chat_template"] = c.Template
+			for name, token := range c.Tokens {
 				tokenizer[name], special[name] = token, token
 			}
 		}

@@ -1,7 +1,10 @@
 package servable
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,12 +22,13 @@ import (
 
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
 	"github.com/gorbit-ml/gorbit/text"
-	"github.com/gorbit-ml/gorbit/text/chat"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // Options describe a served model to write.
@@ -51,8 +55,8 @@ type Options struct {
 	DocStride int
 	// Pairs reports whether the model was trained on pairs of texts; nil if that is not known.
 	Pairs *bool
-	// Chat is the chat template of the data; nil if they have none.
-	Chat *chat.Format
+	// Maker is how the model makes texts; nil if it does not.
+	Maker *predict.Maker
 	// Out is the folder to write. It must not exist. With Overwrite it may be a served
 	// model, which is replaced.
 	Out       string
@@ -249,16 +253,20 @@ func (o Options) answers(outputs map[string]*spb.TensorInfo) []layout.Answer {
 	return out
 }
 
+// firstSlots is the number of slots of a cache before a program makes it, as gorbit_export says.
+const firstSlots = 2
+
 // describe builds the description and reads the vocabulary.
 func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, err error) {
 	c := o.Export.Contract
-	vocabName, prepared := "", text.Config{}
+	vocabName, sum, prepared := "", "", text.Config{}
 	if o.Vocab != "" {
 		file, err := o.readVocab()
 		if err != nil {
 			return nil, nil, err
 		}
 		vocab, vocabName, prepared = file.Content, file.Name, file.Config
+		sum = fmt.Sprintf("%x", sha256.Sum256(vocab))
 	} else if o.FeatureVocab != "" {
 		if vocab, err = vfs.ReadBounded(o.FeatureVocab, tokenizers.MaxBytes); err != nil {
 			return nil, nil, fmt.Errorf("vocabulary: %w", err)
@@ -270,16 +278,22 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 	}
 	d := &layout.Description{
 		Format: layout.Format, Version: layout.Version,
-		Task:      c.Task,
-		Labels:    o.Labels,
-		Vocab:     vocabName,
-		MaxLength: o.MaxLength,
-		DocStride: o.DocStride,
-		Pairs:     o.Pairs,
-		Inputs:    tensorNames(signature.GetInputs()),
-		Outputs:   tensorNames(signature.GetOutputs()),
-		Answers:   o.answers(signature.GetOutputs()),
-		Features:  o.Features,
+		Task:        c.Task,
+		Labels:      o.Labels,
+		Vocab:       vocabName,
+		VocabSHA256: sum,
+		MaxLength:   o.MaxLength,
+		DocStride:   o.DocStride,
+		Pairs:       o.Pairs,
+		Inputs:      tensorNames(signature.GetInputs()),
+		Outputs:     tensorNames(signature.GetOutputs()),
+		Answers:     o.answers(signature.GetOutputs()),
+		Features:    o.Features,
+	}
+	if o.Maker != nil {
+		if err := o.describeGeneration(d, model); err != nil {
+			return nil, nil, err
+		}
 	}
 	d.SetTokenizer(prepared)
 	if d.Model, err = json.Marshal(c.Model); err != nil {
@@ -290,6 +304,49 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 	}
 	description, err = json.MarshalIndent(d, "", " ")
 	return append(description, '\n'), vocab, err
+}
+
+// describeGeneration says how texts are made.
+func (o Options) describeGeneration(d *layout.Description, model *spb.MetaGraphDef) (err error) {
+	names := []string{layout.MakeCaches, layout.Generate}
+	if o.Maker.SourceLength > 0 {
+		names = append(names, layout.Encode)
+	}
+	d.Calls = make(map[string]layout.Call)
+	for _, name := range names {
+		signature, ok := model.GetSignatureDef()[name]
+		if !ok {
+			return fault.Usagef("the graph's serving model has no signature %s, with which texts are made; expected a graph of this release: make it again with gorbit_export, and take the run's variables by gorbit export --graph GRAPH --init RUN", name)
+		}
+		d.Calls[name] = layout.Call{Inputs: tensorNames(signature.GetInputs()), Outputs: tensorNames(signature.GetOutputs())}
+	}
+	d.Generation, err = json.Marshal(o.Maker)
+	return err
+}
+
+// caches adds the caches of generation to what a model restores: their first values, of zeros.
+func (o Options) caches(values map[string]*tf.Tensor) error {
+	g := o.Export.Contract.Generation
+	if g == nil {
+		return nil
+	}
+	all := g.Caches
+	if g.Source != nil {
+		all = slices.Concat(all, g.Source.Caches)
+	}
+	for _, c := range all {
+		shape := append([]int64{firstSlots}, c.Shape...)
+		size := dtype.Of(c.DType).Size()
+		for _, d := range shape {
+			size *= d
+		}
+		zeros, err := tf.ReadTensor(tf.DataType(dtype.Of(c.DType)), shape, bytes.NewReader(make([]byte, size)))
+		if err != nil {
+			return fmt.Errorf("cache %s: %w", c.Name, err)
+		}
+		values["caches/"+c.Argument()] = zeros
+	}
+	return nil
 }
 
 func tensorNames(tensors map[string]*spb.TensorInfo) map[string]string {
@@ -311,6 +368,13 @@ func variables(model *spb.MetaGraphDef, o Options) ([]checkpoint.NamedTensor, er
 		Shape       []int64
 	}
 	wanted := make(map[string]spec, len(o.Export.Contract.Variables))
+	caches := make(map[string]*tf.Tensor)
+	if err := o.caches(caches); err != nil {
+		return nil, err
+	}
+	for name, zeros := range caches {
+		wanted[checkpoint.VariableKey(name)] = spec{name, checkpoint.DTypeName(zeros.DataType()), zeros.Shape()}
+	}
 	for _, v := range o.Export.Contract.Variables {
 		wanted[checkpoint.VariableKey(v.Name)] = spec{v.Name, v.DType, v.Shape}
 	}
@@ -327,8 +391,8 @@ func variables(model *spb.MetaGraphDef, o Options) ([]checkpoint.NamedTensor, er
 		if !ok {
 			return nil, fmt.Errorf("restores %s, which is not a variable of %s", key, graphs.ContractFile)
 		}
-		value, ok := o.Variables[v.Name]
-		if !ok {
+		value := cmp.Or(o.Variables[v.Name], caches[v.Name])
+		if value == nil {
 			return nil, fmt.Errorf("variable %s has no value", v.Name)
 		}
 		if dtype := checkpoint.DTypeName(value.DataType()); dtype != v.DType || !slices.Equal(value.Shape(), v.Shape) {

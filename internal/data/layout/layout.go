@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,6 +68,8 @@ type Description struct {
 	// Vocab is the name of the vocabulary file in the assets folder; "" for a model that takes no
 	// texts.
 	Vocab string `json:"vocab"`
+	// VocabSHA256 is the checksum of that file in hexadecimal digits; "" in descriptions that do not say it.
+	VocabSHA256 string `json:"vocab_sha256,omitempty"`
 	// Lowercase and the fields after it say how texts were prepared for a vocab.txt in training, as those of
 	// text.Config. StripAccents is nil if accents are stripped as Lowercase says.
 	Lowercase       bool  `json:"lowercase"`
@@ -93,9 +96,37 @@ type Description struct {
 	Answers []Answer `json:"answers,omitempty"`
 	// Features describe the inputs of a model that takes no texts, by the names of the signature.
 	Features []Feature `json:"features,omitempty"`
+	// Generation is what there is to know of a model that makes texts, a predict.Maker, and Calls are the
+	// signatures with which it makes them, by their names; nil of other models.
+	Generation json.RawMessage `json:"generation,omitempty"`
+	Calls      map[string]Call `json:"calls,omitempty"`
 	// Model is the contract's description of the model.
 	Model json.RawMessage `json:"model"`
 }
+
+// Call has the tensors of a signature, as the description's Inputs and Outputs.
+type Call struct {
+	Inputs  map[string]string `json:"inputs"`
+	Outputs map[string]string `json:"outputs"`
+}
+
+// Names of the Calls: MakeCaches makes caches of so many slots, Encode reads sources into those of a model that
+// has any, and Generate computes next tokens.
+const (
+	MakeCaches = "make_caches"
+	Encode     = "encode"
+	Generate   = "generate"
+)
+
+// Inputs of the Calls that only they have, as the contract names them.
+const (
+	PositionIDs = "position_ids"
+	Slots       = "slots"
+	SourceSlots = "source_slots"
+	Context     = "context"
+	Last        = "last"
+	Source      = "source"
+)
 
 // Answer describes an output of the model.
 type Answer struct {
@@ -293,14 +324,47 @@ func (d *Description) Validate() error {
 			}
 		}
 	}
+	if d.Generation != nil { // whose sources may be beside other inputs
+		inputs = slices.Sorted(maps.Keys(d.Inputs))
+	}
+	if err := (Call{d.Inputs, d.Outputs}).validate(inputs, outputs); err != nil {
+		return err
+	}
+	return d.validateCalls()
+}
+
+// validate returns an error for the first tensor that is missing or has no name.
+func (c Call) validate(inputs, outputs []string) error {
 	for _, name := range inputs {
-		if _, _, err := ParseTensor(d.Inputs[name]); err != nil {
+		if _, _, err := ParseTensor(c.Inputs[name]); err != nil {
 			return fmt.Errorf("inputs: %s: %w", name, err)
 		}
 	}
 	for _, name := range outputs {
-		if _, _, err := ParseTensor(d.Outputs[name]); err != nil {
+		if _, _, err := ParseTensor(c.Outputs[name]); err != nil {
 			return fmt.Errorf("outputs: %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// validateCalls checks the signatures of a model that makes texts.
+func (d *Description) validateCalls() error {
+	if d.Generation == nil {
+		return nil
+	}
+	for _, name := range []string{MakeCaches, Generate} {
+		if _, ok := d.Calls[name]; !ok {
+			return fmt.Errorf("calls: there is no %s; expected those with which texts are made; make the graph and export the model again", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Calls)) {
+		c := d.Calls[name]
+		if len(c.Outputs) != 1 {
+			return fmt.Errorf("calls: %s has %d outputs; expected one", name, len(c.Outputs))
+		}
+		if err := c.validate(slices.Sorted(maps.Keys(c.Inputs)), slices.Sorted(maps.Keys(c.Outputs))); err != nil {
+			return fmt.Errorf("calls: %s: %w", name, err)
 		}
 	}
 	return nil

@@ -27,6 +27,17 @@ func dense(d *Description) {
 	d.Inputs = map[string]string{"x": "serving_default_x:0"}
 }
 
+// makesTexts makes the description that of a model that makes texts of sources.
+func makesTexts(d *Description) {
+	d.Labels, d.Answers = nil, nil
+	d.Inputs = map[string]string{InputIDs: "x:0", "decoder_input_ids": "x:1"}
+	d.Generation = json.RawMessage(`{"max_length":8}`)
+	d.Calls = map[string]Call{
+		MakeCaches: {map[string]string{Slots: "m:0"}, map[string]string{"made": "m:1"}},
+		Generate:   {map[string]string{InputIDs: "g:0"}, map[string]string{Logits: "g:1"}},
+	}
+}
+
 func TestParse(t *testing.T) {
 	data, err := json.Marshal(valid())
 	if err != nil {
@@ -50,6 +61,11 @@ func TestValidate(t *testing.T) {
 	if dense(model); model.Validate() != nil {
 		t.Fatal(model.Validate())
 	}
+	model = valid()
+	makesTexts(model)
+	if err := model.Validate(); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		change func(*Description)
 		want   string
@@ -64,6 +80,9 @@ func TestValidate(t *testing.T) {
 		{func(d *Description) { dense(d); d.Features[0].DType = "string" }, `features: x is "string"; expected uint8, int32, int64, float32 or bool`},
 		{func(d *Description) { dense(d); d.Features[0].Shape[1] = 1 << 40 }, "features: x has the shape [-1 1099511627776]; expected lengths of 1 or more, or -1, and at most 1073741824 values"},
 		{func(d *Description) { dense(d); d.Features[0].Name = "y" }, `inputs: y: tensor is ""; expected operation:index`},
+		{func(d *Description) { makesTexts(d); delete(d.Calls, Generate) }, "calls: there is no generate; expected those with which texts are made; make the graph and export the model again"},
+		{func(d *Description) { makesTexts(d); d.Calls[Generate].Inputs[InputIDs] = "g" }, `calls: generate: inputs: input_ids: tensor is "g"; expected operation:index`},
+		{func(d *Description) { makesTexts(d); d.Calls[Generate].Outputs["more"] = "g:2" }, "calls: generate has 2 outputs; expected one"},
 		{func(d *Description) { d.MaxLength = 2 }, "max_length is 2; expected 3 or more"},
 		{func(d *Description) { d.Vocab = "../../etc/passwd" }, `vocab is "../../etc/passwd"; expected the name of a file in assets`},
 		{func(d *Description) { d.Vocab = ".." }, `vocab is ".."; expected the name of a file in assets`},

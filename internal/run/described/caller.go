@@ -90,13 +90,13 @@ type fetched[D ~uint32] interface {
 	WriteContentsTo(io.Writer) (int64, error)
 }
 
-// Fetched returns the outputs of a call, one for each of the Answers, as Results takes them.
-func Fetched[T fetched[D], D ~uint32](m *Model, outputs []T) ([]Tensor, error) {
+// Fetched returns the outputs of a call, as Results takes those of the Answers.
+func Fetched[T fetched[D], D ~uint32](outputs []T) ([]Tensor, error) {
 	tensors := make([]Tensor, len(outputs))
 	for k, t := range outputs {
 		var raw bytes.Buffer
 		if _, err := t.WriteContentsTo(&raw); err != nil {
-			return nil, fmt.Errorf("output %s: %w", m.Answers[k].Name, err)
+			return nil, fmt.Errorf("output %d: %w", k, err)
 		}
 		tensors[k] = Tensor{DType: dtype.DType(t.DataType()).String(), Shape: t.Shape(), Raw: raw.Bytes()}
 	}

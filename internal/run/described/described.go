@@ -4,6 +4,7 @@
 package described
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +36,8 @@ type Model struct {
 	Tokenizer *text.Tokenizer
 	// Renderer makes answers of the outputs that the description lists as Answers.
 	Renderer predict.Renderer
+	// Maker is how the model makes texts; nil if it does not.
+	Maker *predict.Maker
 }
 
 // Read reads the description of the served model in a folder, and the files that it names. The error for
@@ -54,7 +57,16 @@ func Read(dir string) (*Model, error) {
 	for _, a := range d.Answers {
 		outputs = append(outputs, predict.OutputSpec{Name: a.Name, Kind: predict.Kind(a.Kind), Of: a.Of, Classes: a.Classes})
 	}
-	if len(outputs) == 0 {
+	if d.Generation != nil {
+		if err := m.readMaker(); err != nil {
+			return nil, fault.Damagedf("model %s: generation: %w", dir, err)
+		}
+	}
+	switch {
+	case len(outputs) == 0 && m.Maker != nil:
+		m.Renderer = predict.Generation{}.Renderer()
+		return m, nil
+	case len(outputs) == 0:
 		return nil, fault.Usagef("model %s gives %s and no answers; expected a model of another task; use gorbit predict --run, or load it with TensorFlow", dir, strings.Join(slices.Sorted(maps.Keys(d.Outputs)), ", "))
 	}
 	if m.Renderer, err = predict.NewRenderer(d.Task, outputs); err != nil {
@@ -68,6 +80,9 @@ func (m *Model) tokenizer() (*text.Tokenizer, error) {
 	file, err := tokenizers.Open(filepath.Join(m.Dir, layout.AssetsFolder, m.Vocab), m.TokenizerConfig())
 	if err != nil {
 		return nil, fault.Damagedf("model %s: %w", m.Dir, err)
+	}
+	if sum := fmt.Sprintf("%x", sha256.Sum256(file.Content)); m.VocabSHA256 != "" && sum != m.VocabSHA256 {
+		return nil, fault.Damagedf("model %s: %s is not the vocabulary that the model was exported with; its checksum differs; export the model again", m.Dir, m.Vocab)
 	}
 	size := file.Tokenizer.Vocab().Size()
 	var sizes struct {
@@ -101,6 +116,9 @@ func (m *Model) ReadGraph(saved proto.Message, allowOps []string) error {
 		return fault.Damagedf("model %s: %w", m.Dir, err)
 	}
 	run := slices.Collect(maps.Values(m.Outputs))
+	for _, c := range m.Calls {
+		run = slices.AppendSeq(run, maps.Values(c.Outputs))
+	}
 	return safety.Refuse("model", m.Dir, safety.Check(saved, run...), allowOps)
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
@@ -42,11 +43,11 @@ type Model struct {
 	Pairs *bool
 	// Renderer makes answers of the model's outputs.
 	Renderer predict.Renderer
+	// Maker is how the model makes texts; nil if it does not.
+	Maker *predict.Maker
 
-	description *described.Model
-	saved       *tfgo.Model
-	inputs      map[string]tf.Output
-	outputs     []tf.Output // in the order of the description's answers
+	caller described.Caller
+	saved  *tfgo.Model
 }
 
 // Open loads an exported model. It returns a *safety.Error if the model uses operations that reach
@@ -57,7 +58,7 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Tokenizer: d.Tokenizer, Labels: d.Labels, MaxLength: d.MaxLength, Pairs: d.Pairs, Renderer: d.Renderer, description: d, inputs: make(map[string]tf.Output)}
+	m := &Model{Tokenizer: d.Tokenizer, Labels: d.Labels, MaxLength: d.MaxLength, Pairs: d.Pairs, Renderer: d.Renderer, Maker: d.Maker}
 	if err := d.ReadGraph(new(spb.SavedModel), allowOps); err != nil {
 		return nil, err
 	}
@@ -73,17 +74,15 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 	if err != nil {
 		return nil, fault.Damagedf("model %s: TensorFlow cannot load it: %w", dir, err)
 	}
-	err = catch(func() {
-		for name, tensor := range d.Inputs {
-			m.inputs[name] = m.tensor(tensor)
-		}
-		for _, a := range d.Answers {
-			m.outputs = append(m.outputs, m.tensor(d.Outputs[a.Name]))
-		}
-	})
+	var outputs []string
+	for _, a := range d.Answers {
+		outputs = append(outputs, a.Name)
+	}
+	run, err := m.by(layout.Call{Inputs: d.Inputs, Outputs: d.Outputs}, outputs)
 	if err != nil {
 		return nil, fault.Damagedf("model %s: %w", dir, err)
 	}
+	m.caller = described.Caller{Model: d, Run: run}
 	return m, nil
 }
 
@@ -99,28 +98,26 @@ func (m *Model) tensor(name string) tf.Output {
 // Predictor returns a Predictor that runs the model on batchSize texts per call.
 func (m *Model) Predictor(batchSize int) (*predict.Predictor, error) {
 	if m.Tokenizer == nil {
-		return nil, fault.Usagef("the model takes no texts; expected records, with the features %s", strings.Join(slices.Sorted(maps.Keys(m.inputs)), ", "))
+		return nil, fault.Usagef("the model takes no texts; expected records, with the features %s", strings.Join(slices.Sorted(maps.Keys(m.caller.Inputs)), ", "))
 	}
-	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, DocStride: m.description.DocStride, Renderer: m.Renderer, Window: batchSize})
+	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, DocStride: m.caller.DocStride, Renderer: m.Renderer, Window: batchSize})
 }
 
 // Predict implements predict.Model. It makes one call, with rows as long as the longest example.
 func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
-	return m.caller().Predict(ctx, examples)
+	return m.caller.Predict(ctx, examples)
 }
-
-func (m *Model) caller() described.Caller { return described.Caller{Model: m.description, Run: m.run} }
 
 // TakesTexts reports whether the model takes texts. The others take records.
 func (m *Model) TakesTexts() bool { return m.Tokenizer != nil }
 
 // Layout returns how records become the batches that a model answers that takes no texts.
-func (m *Model) Layout() dataset.Layout { return m.description.Layout() }
+func (m *Model) Layout() dataset.Layout { return m.caller.Layout() }
 
 // OpenRows opens a table whose rows have the values of the model's features in columns, and makes
 // batches of up to size of them. The name - is standard input.
 func (m *Model) OpenRows(ctx context.Context, path string, stdin io.Reader, columns predict.Columns, size int) (*predict.Rows, error) {
-	features, tokenizer, err := m.description.Rows()
+	features, tokenizer, err := m.caller.Rows()
 	if err != nil {
 		return nil, err
 	}
@@ -133,20 +130,41 @@ func (m *Model) OpenRows(ctx context.Context, path string, stdin io.Reader, colu
 
 // PredictBatch implements predict.BatchModel for batches of Layout.
 func (m *Model) PredictBatch(ctx context.Context, b *dataset.Batch) ([]predict.Result, error) {
-	return m.caller().PredictBatch(ctx, b)
+	return m.caller.PredictBatch(ctx, b)
 }
 
-// run is the described.Run of tfgo.
-func (m *Model) run(_ context.Context, features []dataset.Feature) ([]described.Tensor, error) {
-	feeds, err := described.Feeds(m.inputs, features, tf.ReadTensor)
-	if err != nil {
+// Generator makes caches of the limits, and returns what computes next tokens with them, of a model that has a
+// Maker. There is one at a time.
+func (m *Model) Generator(ctx context.Context, l generate.Limits) (generate.Model, error) {
+	return m.caller.Generator(ctx, l, func(c layout.Call) (described.Run, error) {
+		return m.by(c, slices.Collect(maps.Keys(c.Outputs)))
+	})
+}
+
+// by returns a described.Run of tfgo that calls a signature for some of its outputs.
+func (m *Model) by(c layout.Call, names []string) (described.Run, error) {
+	inputs, outputs := make(map[string]tf.Output), make([]tf.Output, len(names))
+	if err := catch(func() {
+		for name, tensor := range c.Inputs {
+			inputs[name] = m.tensor(tensor)
+		}
+		for i, name := range names {
+			outputs[i] = m.tensor(c.Outputs[name])
+		}
+	}); err != nil {
 		return nil, err
 	}
-	var out []*tf.Tensor
-	if err := catch(func() { out = m.saved.Exec(m.outputs, feeds) }); err != nil {
-		return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
-	}
-	return described.Fetched(m.description, out)
+	return func(_ context.Context, features []dataset.Feature) ([]described.Tensor, error) {
+		feeds, err := described.Feeds(inputs, features, tf.ReadTensor)
+		if err != nil {
+			return nil, err
+		}
+		var out []*tf.Tensor
+		if err := catch(func() { out = m.saved.Exec(outputs, feeds) }); err != nil {
+			return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
+		}
+		return described.Fetched(out)
+	}, nil
 }
 
 // catch calls f and returns a panic of tfgo as an error of one line.

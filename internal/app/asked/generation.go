@@ -1,22 +1,20 @@
-package main
+package asked
 
 import (
 	"log/slog"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
-	"github.com/gorbit-ml/gorbit/internal/base/shown"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/text"
-	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
-// generation holds the flags that say how a model continues texts. Their names are those of transformers.
-type generation struct {
+// Generation are the flags that say how a model makes texts. Their names are those of transformers.
+type Generation struct {
 	config       generate.Config
 	early        string
 	end          []string
@@ -27,11 +25,11 @@ type generation struct {
 	own, samples []string // the names of all flags, and of those that mean to sample
 }
 
-// defaultSequences is the default of --sequences.
-const defaultSequences = 16
+// DefaultSequences is the default of --sequences.
+const DefaultSequences = 16
 
-// add adds the flags.
-func (g *generation) add(f *pflag.FlagSet) {
+// Add adds the flags.
+func (g *Generation) Add(f *pflag.FlagSet) {
 	g.flags, g.config = f, generate.Default()
 	c := &g.config
 	before := make(map[string]bool)
@@ -45,6 +43,9 @@ func (g *generation) add(f *pflag.FlagSet) {
 	f.BoolVar(&c.DoSample, "do-sample", false, "draw tokens by their probability (default: whether --temperature, --top-k, --top-p, --min-p or --seed is given)")
 	f.Lookup("do-sample").DefValue = "" // the help text states the default
 	f.Float64Var(&c.Temperature, "temperature", c.Temperature, "divisor of the logits: below 1 likely tokens get likelier")
+	if f.Lookup("top-k") == nil { // which a program may have for other tasks, too
+		f.IntVar(&c.TopK, "top-k", c.TopK, "sample of so many of the likeliest tokens; 0 is all")
+	}
 	f.Float64Var(&c.TopP, "top-p", c.TopP, "sample of the likeliest tokens that have this much of the probability")
 	f.Float64Var(&c.MinP, "min-p", c.MinP, "sample of the tokens that have this part of the likeliest one's probability")
 	f.Uint64Var(&c.Seed, "seed", 0, "seed of samples; equal ones give equal texts")
@@ -55,7 +56,7 @@ func (g *generation) add(f *pflag.FlagSet) {
 	f.Float64Var(&c.RepetitionPenalty, "repetition-penalty", c.RepetitionPenalty, "above 1, makes tokens less likely that the text has")
 	f.IntVar(&c.NoRepeatNgramSize, "no-repeat-ngram-size", 0, "tokens in a row that are not repeated; 0 allows all")
 	f.BoolVar(&g.chat, "chat", false, "each text is a message of a user, which the model answers: the chat template of the run's data goes around it")
-	f.IntVar(&g.sequences, "sequences", defaultSequences, "most continuations, beams included, that are computed together")
+	f.IntVar(&g.sequences, "sequences", DefaultSequences, "most continuations, beams included, that are computed together")
 	f.IntVar(&g.cacheTokens, "cache-tokens", 0, "tokens that the model's caches hold (default: those of all --sequences, up to a GiB)")
 	f.VisitAll(func(flag *pflag.Flag) {
 		if !before[flag.Name] {
@@ -66,8 +67,8 @@ func (g *generation) add(f *pflag.FlagSet) {
 	help.Group(f, "Tasks lm and seq2seq: how a text is made", g.own...)
 }
 
-// given returns the first of these flags that is given, or "".
-func (g *generation) given() string {
+// Given returns the first of these flags that is given, or "".
+func (g *Generation) Given() string {
 	for _, name := range g.own {
 		if g.flags.Changed(name) {
 			return name
@@ -76,64 +77,59 @@ func (g *generation) given() string {
 	return ""
 }
 
-// of returns how texts are continued by a run. topK is the flag --top-k, which other tasks have, too.
-func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log *slog.Logger) (predict.Generation, error) {
+// Of returns how texts are made by a model with its tokenizer. Wrong values of flags are errors of class
+// fault.Usage.
+func (g *Generation) Of(m predict.Maker, tokenizer *text.Tokenizer, log *slog.Logger) (predict.Generation, error) {
 	c := g.config
 	c.EarlyStopping = generate.EarlyStopping(g.early)
 	if g.flags.Changed("top-k") {
-		c.TopK = topK
+		var err error
+		if c.TopK, err = g.flags.GetInt("top-k"); err != nil {
+			return predict.Generation{}, err
+		}
 	}
 	for _, name := range g.samples {
 		if !g.flags.Changed(name) {
 			continue
 		}
 		if g.flags.Changed("do-sample") && !c.DoSample {
-			return predict.Generation{}, usagef("--%s is given and --do-sample is false; expected one of them: it is for samples", name)
+			return predict.Generation{}, fault.Usagef("--%s is given and --do-sample is false; expected one of them: it is for samples", name)
 		}
 		c.DoSample = true
 	}
 	for _, name := range g.end {
 		id, ok := tokenizer.Vocab().ID(name)
 		if !ok {
-			return predict.Generation{}, usagef("--eos-token is %q, which is no token of the run's tokenizer", name)
+			return predict.Generation{}, fault.Usagef("--eos-token is %q, which is no token of the model's tokenizer", name)
 		}
 		c.EOSTokenIDs = append(c.EOSTokenIDs, id)
 	}
-	var chat *predict.Chat
-	if g.chat {
-		if run.Export.Contract.Generation.Source != nil {
-			return predict.Generation{}, usagef("--chat is given, and the run's model makes texts of sources; leave it out: it is for task lm")
-		}
-		var err error
-		if chat, err = run.Chat(tokenizer); err != nil {
-			return predict.Generation{}, err
-		}
-		if chat == nil {
-			return predict.Generation{}, usagef("--chat is given, and the run's data have no chat template; expected data that were made with a tokenizer that has one")
-		}
+	talk, err := g.talk(m, tokenizer)
+	if err != nil {
+		return predict.Generation{}, err
 	}
 	sequences := g.sequences
 	if !g.flags.Changed("sequences") {
 		sequences = max(sequences, c.NumBeams, c.NumReturnSequences)
 	}
-	limits, err := run.Limits(sequences, g.cacheTokens)
-	if err != nil {
-		return predict.Generation{}, err
+	limits := m.Limits(sequences, g.cacheTokens)
+	if err := limits.Validate(); err != nil {
+		return predict.Generation{}, fault.Usagef("%w", err)
 	}
-	out := run.Generation(tokenizer, limits)
+	out := m.Generation(tokenizer, limits, log)
 	switch {
 	case len(g.end) > 0:
-	case chat != nil:
-		c.EOSTokenIDs = chat.EndTokens
+	case talk != nil:
+		c.EOSTokenIDs = talk.EndTokens
 	default:
 		c.EOSTokenIDs = out.EOSTokenIDs
 	}
 	c.ForcedBOSTokenID, c.ForcedEOSTokenID, c.BadWordsIDs = out.ForcedBOSTokenID, out.ForcedEOSTokenID, out.BadWordsIDs
 	if len(c.EOSTokenIDs) == 0 {
-		log.Warn("the tokenizer has no end token; continuations end at their greatest length; --eos-token names one")
+		log.Warn("the tokenizer has no end token; texts end at their greatest length; --eos-token names one")
 	}
 	if err := c.Validate(); err != nil {
-		return predict.Generation{}, usagef("%w", err)
+		return predict.Generation{}, fault.Usagef("%w", err)
 	}
 	how := "greedy"
 	switch {
@@ -143,36 +139,21 @@ func (g *generation) of(run *train.Run, tokenizer *text.Tokenizer, topK int, log
 		how = words.Count(int64(c.NumBeams), "beam")
 	}
 	log.Info("continuing texts", "by", how, "end_tokens", c.EOSTokenIDs)
-	out.Config, out.Chat = c, chat
+	out.Config, out.Chat = c, talk
 	return out, nil
 }
 
-// generate writes the continuations of everything that was asked.
-func (a *question) generate(cmd *cobra.Command, run *train.Run, log *slog.Logger) error {
-	if len(a.Pairs) > 0 {
-		return usagef("--text-pair is given, and the run's model continues one text; leave it out")
+// talk returns how conversations are continued; nil without --chat.
+func (g *Generation) talk(m predict.Maker, tokenizer *text.Tokenizer) (*predict.Chat, error) {
+	if !g.chat {
+		return nil, nil
 	}
-	var lower *bool
-	if a.lowercaseGiven {
-		lower = &a.lowercase
+	if m.SourceLength > 0 {
+		return nil, fault.Usagef("--chat is given, and the model makes texts of sources; leave it out: it is for task lm")
 	}
-	tokenizer, err := run.Tokenizer(a.vocab, lower)
-	if err != nil {
-		return err
+	c, err := m.NewChat(tokenizer)
+	if err == nil && c == nil {
+		err = fault.Usagef("--chat is given, and the model's data have no chat template; expected data that were made with a tokenizer that has one")
 	}
-	g, err := a.generation.of(run, tokenizer, a.topK, log)
-	if err != nil {
-		return err
-	}
-	source, closeFile, err := a.source(cmd, run, log)
-	if err != nil {
-		return err
-	}
-	defer closeFile()
-	out, write, err := predict.Answers(shown.Data(cmd.OutOrStdout()), a.Out, a.Overwrite, source, predict.Format(a.Format), g.Renderer())
-	if err != nil {
-		return err
-	}
-	defer out.Discard()
-	return out.End(cmd.Context(), run.Generate(cmd.Context(), g, source, write))
+	return c, err
 }
