@@ -41,9 +41,10 @@ type row struct {
 	bad    *RowError
 
 	answer    answer
-	record    int // end of the record in the chunk's data
-	length    int // number of ids of the record
-	target    int // number of ids of the target, of Seq2Seq, or of the longest text, of Embed
+	record    int  // end of the record in the chunk's data
+	length    int  // number of ids of the record
+	target    int  // number of ids of the target, of Seq2Seq, or of the longest text, of Embed
+	cutTarget bool // whether that lost ids to MaxTargetLength
 	truncated bool
 	newLabel  bool     // bad only because its label was not guessed
 	content   uint64   // hash of the record, without labels and ids

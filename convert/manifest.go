@@ -55,6 +55,8 @@ type Manifest struct {
 	// also before those of predictions, of Seq2Seq.
 	MaxTargetLength int    `json:"max_target_length,omitempty"`
 	Prefix          string `json:"prefix,omitempty"`
+	// TargetEnd is the token that ends targets; nil in manifests that do not say it.
+	TargetEnd *int32 `json:"target_end_token_id,omitempty"`
 	// WordStarts says that records tell which ids begin a word.
 	WordStarts bool `json:"word_starts,omitempty"`
 	// Documents and Blocks are those of the configuration.
@@ -116,6 +118,8 @@ type Split struct {
 	// TargetTokens and TargetLengths are those of the targets of Seq2Seq.
 	TargetTokens  int64   `json:"target_tokens,omitempty"`
 	TargetLengths Lengths `json:"target_lengths,omitzero"`
+	// TruncatedTargets are the targets that lost tokens to MaxTargetLength.
+	TruncatedTargets int64 `json:"truncated_targets,omitempty"`
 	// LabelCounts are the numbers of records with each label, in the order of the ids.
 	// Records without a label are not counted.
 	LabelCounts []int64 `json:"label_counts,omitempty"`

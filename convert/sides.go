@@ -53,7 +53,8 @@ func newSides(c *conversion) (*sides, error) {
 		s.after[1] = []int32{end}
 	}
 	c.manifest.Columns = Columns{Text: c.cfg.SourceColumn, Target: c.cfg.TargetColumn}
-	c.manifest.MaxTargetLength, c.manifest.Prefix = c.cfg.MaxTargetLength, c.cfg.Prefix
+	end := s.after[1][len(s.after[1])-1]
+	c.manifest.MaxTargetLength, c.manifest.Prefix, c.manifest.TargetEnd = c.cfg.MaxTargetLength, c.cfg.Prefix, &end
 	return s, nil
 }
 
@@ -70,7 +71,7 @@ func (s *sides) worker(f *inputFile) func(*chunk, *row, []table.Field) {
 	var e encoder
 	var ids [2][]int32
 	return func(k *chunk, r *row, fields []table.Field) {
-		r.truncated = false
+		r.truncated, r.cutTarget = false, false
 		for side, column := range []struct {
 			name, prefix string
 			most         int
@@ -83,7 +84,7 @@ func (s *sides) worker(f *inputFile) func(*chunk, *row, []table.Field) {
 				return
 			}
 			if room := column.most - len(s.after[side]); len(all) > room {
-				all, r.truncated = all[:room], true
+				all, r.truncated, r.cutTarget = all[:room], true, side == 1
 			}
 			ids[side] = append(all, s.after[side]...)
 		}
@@ -95,6 +96,9 @@ func (s *sides) worker(f *inputFile) func(*chunk, *row, []table.Field) {
 func (s *sides) count(split *Split, _ *chunk, r *row) {
 	split.addTokens(r.length, r.truncated)
 	split.TargetTokens += int64(r.target)
+	if r.cutTarget {
+		split.TruncatedTargets++
+	}
 	split.TargetLengths.add(r.target, split.Records == 1)
 }
 

@@ -18,7 +18,12 @@ type Batch struct {
 	Tokens int
 	// Pairs is the sum of the squares of the examples' tokens: the pairs of positions of which
 	// attention has values.
-	Pairs     int64
+	Pairs int64
+	// TargetTokens are the tokens of targets, and TargetPairs the pairs of which their attention has values: of
+	// each with those of its example's target and source. They are 0 where examples have no targets.
+	TargetTokens int
+	TargetPairs  int64
+
 	Rows      int // rows of the features with a value for each token; of a dense layout, places for examples
 	RowLength int // tokens and padding of a row
 

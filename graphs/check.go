@@ -57,7 +57,7 @@ func (c *Contract) check() error {
 		}
 	}
 	flops := c.Model.FLOPs
-	if min(flops.PerToken, flops.PerTokenPair, flops.PerExample) < 0 {
+	if min(flops.PerToken, flops.PerTokenPair, flops.PerTargetToken, flops.PerTargetPair, flops.PerExample) < 0 {
 		return errors.New("model.flops has a negative count")
 	}
 	return nil

@@ -174,28 +174,36 @@ type FLOPs struct {
 	PerToken float64 `json:"per_token"`
 	// PerTokenPair is the cost of each pair of positions in a row (attention).
 	PerTokenPair float64 `json:"per_token_pair"`
+	// PerTargetToken and PerTargetPair are those of the targets of an encoder-decoder model: the pairs are of a
+	// token of the target with one of the target or of the source.
+	PerTargetToken float64 `json:"per_target_token"`
+	PerTargetPair  float64 `json:"per_target_pair"`
 	// PerExample is the cost of the head.
 	PerExample float64 `json:"per_example"`
 }
+
+// Work is what is computed of examples: their tokens and, of each, the pairs of them, and the same of targets, as
+// a dataset.Batch counts them.
+type Work struct{ Tokens, Pairs, TargetTokens, TargetPairs, Examples int64 }
 
 // trainingFactor is the cost of the forward and backward pass relative to the forward pass: the
 // backward pass has two products for each one of the forward pass.
 const trainingFactor = 3
 
-// Forward returns the cost in FLOPs of a token in the forward pass, in a row of the given length.
-// Attention is included, the head is not.
+// Forward returns the cost in FLOPs of a token in the forward pass, in a row of the given length. Of a model with
+// targets it is that of a token of a source and one of a target. Attention is included, the head is not.
 func (f FLOPs) Forward(rowLength int) float64 {
-	return f.PerToken + f.PerTokenPair*float64(rowLength)
+	return f.PerToken + f.PerTargetToken + (f.PerTokenPair+2*f.PerTargetPair)*float64(rowLength)
 }
 
 // Training returns the cost in FLOPs of a token in a training step, in a row of the given length.
 func (f FLOPs) Training(rowLength int) float64 { return trainingFactor * f.Forward(rowLength) }
 
-// Work returns the cost in FLOPs of training on examples with so many tokens, and pairs of tokens of
-// the same example. It is that of the examples alone, however they are packed and padded; 0 if the
-// costs are not known.
-func (f FLOPs) Work(tokens, pairs, examples int64) float64 {
-	return trainingFactor * (f.PerToken*float64(tokens) + f.PerTokenPair*float64(pairs) + f.PerExample*float64(examples))
+// Work returns the cost in FLOPs of training on examples. It is that of the examples alone, however they are
+// packed and padded; 0 if the costs are not known.
+func (f FLOPs) Work(w Work) float64 {
+	return trainingFactor * (f.PerToken*float64(w.Tokens) + f.PerTokenPair*float64(w.Pairs) +
+		f.PerTargetToken*float64(w.TargetTokens) + f.PerTargetPair*float64(w.TargetPairs) + f.PerExample*float64(w.Examples))
 }
 
 // ConfigInt returns an integer of the model's configuration, or 0 if there is none of that name.

@@ -7,8 +7,10 @@ type Drawn struct {
 	// that were left out.
 	Examples, Labeled, Truncated, Tokens, Rows int
 	Skipped                                    int64
-	// Pairs is the sum of the squares of the examples' tokens.
-	Pairs int64
+	// Pairs, TargetTokens and TargetPairs are as those of a dataset.Batch.
+	Pairs        int64
+	TargetTokens int
+	TargetPairs  int64
 	// Accumulate is the number of micro-batches per replica. Micro is the number of
 	// examples of each micro-batch; those that are computed in parallel are adjacent.
 	Accumulate int

@@ -50,6 +50,8 @@ func (m *MultiWorker) Draw(ctx context.Context, epoch, position int64, accumulat
 		}
 		d.Skipped += stats[5]
 		d.Pairs += stats[6]
+		d.TargetTokens += int(stats[7])
+		d.TargetPairs += stats[8]
 		for k, feature := range p.Rows {
 			n := stats[shardinput.Stats+k]
 			if n < 0 || n > int64(len(rows)) {

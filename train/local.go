@@ -131,8 +131,9 @@ func (s *localSource) Next(ctx context.Context) (runner.Batch[*loop.Batch], erro
 		return runner.Batch[*loop.Batch]{
 			Payload:  s.batch(d),
 			Examples: d.drawn.Examples,
-			Tokens:   d.drawn.Tokens,
-			FLOPs:    s.flops.Work(int64(d.drawn.Tokens), d.drawn.Pairs, int64(d.drawn.Examples)),
+			Tokens:   d.drawn.Tokens + d.drawn.TargetTokens,
+			FLOPs: s.flops.Work(graphs.Work{Tokens: int64(d.drawn.Tokens), Pairs: d.drawn.Pairs, TargetTokens: int64(d.drawn.TargetTokens),
+				TargetPairs: d.drawn.TargetPairs, Examples: int64(d.drawn.Examples)}),
 			Epoch:    d.from.Epoch,
 			Position: s.at,
 			Records: func() []string {

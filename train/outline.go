@@ -17,7 +17,7 @@ type Outline struct {
 	Done          int64 `json:"done_steps"`
 	StepsPerEpoch int64 `json:"steps_per_epoch"`
 	// Examples is the number of examples of an epoch, and MeanTokens that of the tokens of an example
-	// of packed rows; 0 if it is not known, or if the batches are the same size anyway.
+	// of packed rows, its target included; 0 if it is not known, or if the batches are the same size anyway.
 	Examples   int64   `json:"examples"`
 	MeanTokens float64 `json:"mean_tokens"`
 	// EvalExamples and EvalBatches are those of an evaluation.
@@ -64,7 +64,7 @@ func NewOutline(ctx context.Context, p params.Params, folder string, env Env) (O
 	}
 	if m := s.Data.Manifest; m != nil && prepare.TakesTokens(s.Export.Contract) && t.Params.Data.Rows == 0 && !s.Export.Contract.XLA {
 		if split := m.Splits[p.Data.Train]; split != nil {
-			o.MeanTokens = split.Lengths.Mean
+			o.MeanTokens = split.Lengths.Mean + split.TargetLengths.Mean
 		}
 	}
 	every := t.Params.Train.EvalInterval.Steps()

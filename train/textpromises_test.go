@@ -16,10 +16,11 @@ import (
 )
 
 // textTasks exports a small BERT for each task of texts but classification and answers to questions, which
-// other tests have, and a small Llama.
+// other tests have, a small Llama, and the T5, BART and Marian of the goldens, as seq2seq-KIND.
 const textTasks = `
-import sys
-from gorbit_export import bert, causal, causal_config, config, encoded, export, mlm, multilabel, optimizers, regression, tokens
+import pathlib, sys
+import gorbit_export
+from gorbit_export import bert, causal, causal_config, config, encoded, export, mlm, multilabel, optimizers, regression, seq2seq, seq2seq_config, seq2seq_task, tokens
 
 build = encoded.Build(config.BertConfig(8, 1, 2, 12, vocab_size=30, max_position_embeddings=32))
 for made in (
@@ -31,6 +32,10 @@ for made in (
         "llama", 8, 1, 4, 12, vocab_size=30, max_position_embeddings=32, num_key_value_heads=2, tied=False))),
 ):
     export.write(made, optimizers.AdamW(), f"{sys.argv[1]}/{made.name}")
+goldens = pathlib.Path(gorbit_export.__file__).parents[1] / "tests/goldens/seq2seq"
+for kind in ("t5", "bart", "marian"):
+    made = seq2seq_task.Seq2Seq(seq2seq.Build(seq2seq_config.load(str(goldens / f"{kind}.json"))))
+    export.write(made, optimizers.AdamW(), f"{sys.argv[1]}/seq2seq-{kind}")
 `
 
 // textExample returns the features of a record of a task.
@@ -46,6 +51,16 @@ func textExample(task string, r *rand.Rand) []tfrecord.Feature {
 		}
 	}
 	ids, each = append(ids, 3), append(each, -1)
+	if strings.HasPrefix(task, "seq2seq") {
+		target := make([]int64, 1+r.IntN(6))
+		for i := range ids {
+			ids[i] %= 20
+		}
+		for i := range target {
+			target[i] = 3 + r.Int64N(15)
+		}
+		return []tfrecord.Feature{tfrecord.Int64Feature("input_ids", ids...), tfrecord.Int64Feature("target_ids", target...)}
+	}
 	out := []tfrecord.Feature{tfrecord.Int64Feature("input_ids", ids...), tfrecord.Int64Feature("segment_ids", make([]int64, len(ids))...)}
 	switch task {
 	case "tokens":
@@ -63,7 +78,7 @@ func textExample(task string, r *rand.Rand) []tfrecord.Feature {
 // not been, and a damaged record is named.
 func TestTextTasksKeepPromises(t *testing.T) {
 	long(t)
-	for _, task := range []string{"tokens", "regression", "multilabel", "mlm", "lm"} {
+	for _, task := range []string{"tokens", "regression", "multilabel", "mlm", "lm", "seq2seq-t5", "seq2seq-bart", "seq2seq-marian"} {
 		t.Run(task, func(t *testing.T) {
 			p, dir := params.Defaults(), t.TempDir()
 			p.Graph, p.Data.Dir = filepath.Join(testkit.Made(t, textTasks), task), t.TempDir()
@@ -79,12 +94,14 @@ func TestTextTasksKeepPromises(t *testing.T) {
 				p.Train.BatchWarmup = "0:2,2:4,4:8"
 			case "lm":
 				p.Train.LengthWarmup = "0:4,2:8,5:16"
+			case "seq2seq-t5", "seq2seq-bart", "seq2seq-marian":
+				p.Optimizer.Hyperparameters["activation_dropout"] = 0
 			default:
 				p.Optimizer.Hyperparameters["classifier_dropout"] = 0
 			}
 			whole, again := filepath.Join(dir, "whole"), filepath.Join(dir, "again")
 			steps := mustTrain(t, p, whole)
-			perToken := task == "tokens" || task == "mlm" || task == "lm" // the others have what classification has
+			perToken := task == "tokens" || task == "mlm" || task == "lm" || strings.HasPrefix(task, "seq2seq") // the others have what classification has
 			if perToken {
 				stopAt(t, p, again, 3)
 				mustTrain(t, p, again)

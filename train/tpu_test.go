@@ -22,6 +22,7 @@ func TestTPUGraphs(t *testing.T) {
 		{func(*graphs.Contract) {}, ""},
 		{func(c *graphs.Contract) { c.Precision = graphs.FP16 }, "export the graph with --precision bf16 or float32"},
 		{func(c *graphs.Contract) { c.Features[0].Axes = []string{"rows", "words"} }, "has an axis words, and strategy is tpu"},
+		{func(c *graphs.Contract) { c.Features[0].Axes = []string{"rows", "target_length"} }, "the graph makes texts of sources, and strategy is tpu, for which a batch of sources and targets has no fixed shape; use CPUs or GPUs"},
 	} {
 		c := *export.Contract
 		c.Features = slices.Clone(c.Features)

@@ -272,6 +272,9 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 		labels := labelCounts(m.Labels, s.LabelCounts)
 		if t := s.TargetLengths; m.Kind() == convert.Seq2Seq {
 			labels = append(labels, fmt.Sprintf("targets of %d/%.1f/%d tokens", t.Min, t.Mean, t.Max))
+			if s.TruncatedTargets > 0 {
+				labels = append(labels, fmt.Sprintf("%d targets shortened to --max-target-length %d", s.TruncatedTargets, m.MaxTargetLength))
+			}
 		}
 		if q := s.Questions; q != nil {
 			labels = append(labels, fmt.Sprintf("%d questions", q.Records), fmt.Sprintf("%d without an answer", q.Impossible))

@@ -170,7 +170,7 @@ func (a *assembler) nothing() *dataset.Batch {
 		a.targets.empty()
 	}
 	b := a.Batch()
-	b.Examples, b.Tokens, b.Pairs = 0, 0, 0
+	b.Examples, b.Tokens, b.Pairs, b.TargetTokens, b.TargetPairs = 0, 0, 0, 0, 0
 	return b
 }
 

@@ -25,6 +25,9 @@ type Targets struct {
 	// values in records are the tokens. Numbers of IgnoredLabel at their end are padding, which is
 	// dropped from all features.
 	Features []dataset.Spec
+	// Padding is the model's token of padding, with which targets in records must not end, since it would be
+	// learned; nil if there is none.
+	Padding *int32
 }
 
 // IgnoredLabel is the number in the place of a token with which records fill up targets, as Hugging
@@ -84,6 +87,7 @@ type targets struct {
 	*extras           // their features
 	limit     int     // of a target
 	truncate  bool    // cut longer ones
+	padding   *int32  // the token that no target ends with; nil for none
 	ids       *extra  // the tokens
 	tokens    int     // of the target being collected
 	shortened bool    // whether it was cut
@@ -99,7 +103,7 @@ func newTargets(cfg *Config, free *pool) *targets {
 		return nil
 	}
 	side := &Config{Extras: cfg.Targets.Features, Labels: cfg.Labels}
-	t := &targets{extras: newExtras(side, &free.targets), limit: cfg.Targets.limit(), truncate: cfg.Truncate}
+	t := &targets{extras: newExtras(side, &free.targets), limit: cfg.Targets.limit(), truncate: cfg.Truncate, padding: cfg.Targets.Padding}
 	for i := range t.all {
 		if x := &t.all[i]; x.spec.Name == TargetIDs {
 			t.ids = x
@@ -132,6 +136,9 @@ func (t *targets) read(values *tfrecord.Values, data []byte) (labeled bool, name
 		}
 		if i := slices.Index(v.Int64s[:t.tokens], IgnoredLabel); i >= 0 {
 			return false, name, fmt.Sprintf("has %d at position %d, before a token; expected it at the end only, as padding; target_weights of 0 leave out tokens", IgnoredLabel, i)
+		}
+		if p := t.padding; p != nil && t.tokens > 0 && v.Int64s[t.tokens-1] == int64(*p) {
+			return false, name, fmt.Sprintf("ends with token %d, which is the model's padding and would be learned; expected targets without padding, or %d in its place", *p, IgnoredLabel)
 		}
 		if v.Int64s == nil || t.tokens == 0 {
 			return false, name, "has no tokens; expected at least one"

@@ -203,6 +203,43 @@ func TestTargetsOfRecords(t *testing.T) {
 	}
 }
 
+// TestPaddingOfTargets refuses targets that end with the model's token of padding, wherever else it is.
+func TestPaddingOfTargets(t *testing.T) {
+	cfg := targetConfig(PackBestFit)
+	pad := int32(0)
+	cfg.Targets.Padding = &pad
+	for _, tt := range []struct {
+		target []int64
+		want   string
+	}{
+		{[]int64{4, 0, 5}, ""},
+		{[]int64{4, 5, 0}, "ends with token 0, which is the model's padding and would be learned"},
+		{[]int64{4, 5, 0, 0, IgnoredLabel}, "ends with token 0"},
+	} {
+		a := cfg.Assemblers()()
+		a.Reset()
+		bad := a.Add(dataset.RecordID{}, rowtest.Record(t, tfrecord.Int64Feature("input_ids", 1, 2), tfrecord.Int64Feature("target_ids", tt.target...)))
+		if (bad == nil) != (tt.want == "") || bad != nil && (bad.Feature != "target_ids" || !strings.HasPrefix(bad.Reason, tt.want)) {
+			t.Errorf("%v: got %v; expected %q", tt.target, bad, tt.want)
+		}
+	}
+}
+
+// TestTargetsAreCounted counts the tokens of targets, and the pairs that their attention has.
+func TestTargetsAreCounted(t *testing.T) {
+	a := targetConfig(PackBestFit).Assemblers()()
+	a.Reset()
+	for i, lengths := range [][2]int{{3, 2}, {5, 4}} {
+		p := pair{source: make([]int64, lengths[0]), target: make([]int64, lengths[1]), weights: make([]float32, lengths[1])}
+		if bad := a.Add(dataset.RecordID{Record: int64(i)}, p.record(t, TargetIDs, 1)); bad != nil {
+			t.Fatal(bad)
+		}
+	}
+	if b := a.Batch(); b.Tokens != 8 || b.Pairs != 9+25 || b.TargetTokens != 6 || b.TargetPairs != 2*(2+3)+4*(4+5) {
+		t.Errorf("%d tokens with %d pairs, and %d of targets with %d", b.Tokens, b.Pairs, b.TargetTokens, b.TargetPairs)
+	}
+}
+
 func TestValidateTargets(t *testing.T) {
 	with := func(change func(c *Config)) Config {
 		c := targetConfig(PackBestFit)

@@ -85,13 +85,17 @@ class Seq2Seq(task.Task):
         }
 
     def _flops(self) -> dict[str, int]:
-        """Operations, as if each source token had one target token."""
+        """Operations. Keys and values that the decoder makes of a source are the source's."""
         c, net = self.build.config, 6 if self.build.config.gated else 4
         h, q, k = c.hidden_size, c.width("encoder"), c.width("decoder")
         encoder = c.encoder_layers * (8 * h * q + net * h * c.encoder_ffn)
-        decoder = c.decoder_layers * (16 * h * k + net * h * c.decoder_ffn)
-        pairs = c.encoder_layers * 4 * q + c.decoder_layers * 8 * k
-        return {"per_token": encoder + decoder + 2 * h * c.vocab_size, "per_token_pair": pairs}
+        decoder = c.decoder_layers * (12 * h * k + net * h * c.decoder_ffn)
+        return {
+            "per_token": encoder + c.decoder_layers * 4 * h * k,
+            "per_token_pair": c.encoder_layers * 4 * q,
+            "per_target_token": decoder + 2 * h * c.vocab_size,
+            "per_target_pair": c.decoder_layers * 4 * k,
+        }
 
     def _own_weights(self) -> dict[str, Any]:
         """What files of weights must be for the model to be computed as they were trained."""

@@ -66,7 +66,7 @@ func (s *Source) Next(ctx context.Context) (runner.Batch[*Batch], error) {
 	}
 	batch := NewBatch(b)
 	whole := described(b, batch)
-	whole.FLOPs = s.Flops.Work(int64(b.Tokens), b.Pairs, int64(b.Examples))
+	whole.FLOPs = s.Flops.Work(graphs.Work{Tokens: int64(b.Tokens), Pairs: b.Pairs, TargetTokens: int64(b.TargetTokens), TargetPairs: b.TargetPairs, Examples: int64(b.Examples)})
 	accumulate := s.Into.Accumulate
 	if s.Whole {
 		return whole, nil
@@ -150,7 +150,7 @@ func described(b *dataset.Batch, payload *Batch) runner.Batch[*Batch] {
 	return runner.Batch[*Batch]{
 		Payload:  payload,
 		Examples: b.Examples,
-		Tokens:   b.Tokens,
+		Tokens:   b.Tokens + b.TargetTokens,
 		Epoch:    b.Epoch,
 		Position: b.State,
 		Records: func() []string {

@@ -38,7 +38,7 @@ type host struct {
 const (
 	DrawNumbers = 4
 	TakeNumbers = 3
-	Stats       = 7
+	Stats       = 9
 )
 
 const (
@@ -255,7 +255,7 @@ func (r *reader) draw(ticket, epoch, position, rounds int64) ([]int64, []int32, 
 	r.tickets[ticket] = made
 
 	numbers := []int64{int64(batch.Examples), int64(batch.Labeled), int64(batch.Truncated), int64(batch.Tokens), int64(cells),
-		r.set.State().Skipped - at.Skipped, batch.Pairs}
+		r.set.State().Skipped - at.Skipped, batch.Pairs, int64(batch.TargetTokens), batch.TargetPairs}
 	var rows []int32
 	for _, name := range r.config.Rows {
 		own := different(parts, name)

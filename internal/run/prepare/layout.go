@@ -111,6 +111,9 @@ func PackedFor(p params.Params, c *graphs.Contract) packed.Config {
 func targetsWith(t *packed.Targets, p params.Params, c *graphs.Contract, s dataset.Spec) *packed.Targets {
 	if t == nil {
 		t = &packed.Targets{RowLength: p.Data.TargetRowLength, MaxTokens: bound(c, packed.TargetPositionIDs)}
+		if g := c.Generation; g != nil && g.PadTokenID != nil && !slices.Contains(g.EOSTokenIDs, *g.PadTokenID) {
+			t.Padding = g.PadTokenID
+		}
 	}
 	s.Make = strings.TrimPrefix(s.Make, "target_") // as those of sources are made
 	if s.Name == packed.TargetIDs && s.Record == nil {

@@ -46,6 +46,7 @@ func PreflightTraining(ctx context.Context, s *Setup, folder string, before *par
 		f.add("%v", err)
 	}
 	f.rowLength(before)
+	f.targets()
 	f.graph()
 	f.additive()
 	f.texts()
@@ -278,6 +279,16 @@ func (f *Preflight) rowLength(before *params.Params) {
 	}
 }
 
+// targets reports what cannot be done with a graph whose examples have targets, and targets that are too long.
+func (f *Preflight) targets() {
+	if !f.contract.HasTargets() {
+		return
+	}
+	if n := f.params.Data.Rows; n > 0 {
+		f.add("data.rows is %d, and the graph makes texts of sources, whose rows hold the same examples on both sides and so are as many as a batch needs; leave it out", n)
+	}
+}
+
 // additive reports what cannot be done with a graph whose sums depend on how a batch is divided.
 func (f *Preflight) additive() {
 	s := f.params.Strategy
@@ -482,6 +493,7 @@ func (f *Preflight) lengths(split string) {
 	if s == nil || f.params.Data.Truncate && !f.contract.HasParts() {
 		return
 	}
+	f.targetLengths(split, s.TargetLengths.Max)
 	longest := s.Lengths.Max
 	switch positions := positions(f.contract); {
 	case row > 0 && longest > row && f.contract.HasParts():
@@ -492,6 +504,18 @@ func (f *Preflight) lengths(split string) {
 		f.add("data %s: split %s has examples of up to %d tokens; expected at most %d, the positions of the graph; convert with --max-length %[4]d, or shorten them with --set data.truncate=true", f.records.Dir, split, longest, most)
 	case row > 0 && longest > row:
 		f.add("data %s: split %s has examples of up to %d tokens; expected at most %d, the data.row_length; use --set data.row_length=%[3]d, or shorten them with --set data.truncate=true", f.records.Dir, split, longest, row)
+	}
+}
+
+// targetLengths reports targets that are too long.
+func (f *Preflight) targetLengths(split string, longest int) {
+	most, row := bound(f.contract, packed.TargetPositionIDs), cmp.Or(f.params.Data.TargetRowLength, f.params.Data.RowLength, RowLengthOf(f.records.Manifest, f.contract))
+	switch {
+	case !f.contract.HasTargets():
+	case most > 0 && longest > most:
+		f.add("data %s: split %s has targets of up to %d tokens; expected at most %d, the positions of the graph; convert with --max-target-length %[4]d, or shorten them with --set data.truncate=true", f.records.Dir, split, longest, most)
+	case longest > row:
+		f.add("data %s: split %s has targets of up to %d tokens; expected at most %d, the length of rows of targets; use --set data.target_row_length=%[3]d, or shorten them with --set data.truncate=true", f.records.Dir, split, longest, row)
 	}
 }
 

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,6 +22,9 @@ func CheckTPUGraph(c *graphs.Contract) error {
 	}
 	if !TakesTokens(c) {
 		return nil // in addition to the examples, one axis may be open, and that has a fixed length
+	}
+	if c.HasTargets() {
+		return &params.Error{Params: []string{"graph"}, Err: errors.New("the graph makes texts of sources, and strategy is tpu, for which a batch of sources and targets has no fixed shape; use CPUs or GPUs")}
 	}
 	fixed := []string{AxisRows, AxisLength, AxisExamples}
 	if c.Masking != nil {
