@@ -1,9 +1,7 @@
 package convert
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
@@ -137,10 +135,6 @@ func (c *chats) encode(conversation string) (ids []int32, learned []byte, cut bo
 		return nil, nil, false, fmt.Errorf("has no message of the %s, which is learned", chat.Assistant)
 	}
 	tokens, more := c.tokenizer.AppendTokens(nil, rendered, c.cfg.MaxLength)
-	// A vocab.txt sees special tokens in a text as a whole, and not where its words are.
-	if whole, _ := c.tokenizer.AppendFirst(nil, rendered, c.cfg.MaxLength); !slices.EqualFunc(tokens, whole, func(t text.Token, id int32) bool { return t.ID == id }) {
-		return nil, nil, false, errors.New("cannot be divided, since its special tokens are not found by their place; expected a tokenizer.json (--tokenizer)")
-	}
 	any, at := false, 0
 	for _, t := range tokens {
 		for at < len(answers) && answers[at].To <= t.Start {

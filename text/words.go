@@ -43,8 +43,8 @@ func (t *wordPiece) Decode(ids []int32, specials bool) string {
 }
 
 // words calls yield with the words of a text: its parts between white space, of which each punctuation
-// mark and each CJK ideograph is one. The ids of the words, one after the other, are those of the text,
-// except that special tokens that are written out are plain characters.
+// mark, each CJK ideograph and each special token that is written out is one. The ids of the words, one after
+// the other, are those of the text.
 func (t *wordPiece) words(text string, yield func(Span) bool) {
 	begin := -1
 	end := func(at int) bool {
@@ -54,6 +54,11 @@ func (t *wordPiece) words(text string, yield func(Span) bool) {
 	}
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRuneInString(text[i:])
+		if r == '[' {
+			if s := t.specialAt(text[i:]); s != nil {
+				size = len(s.text)
+			}
+		}
 		switch t.classes.lookup(r).kind() {
 		case kindSpace:
 			if !end(i) {

@@ -14,8 +14,8 @@ func TestWordsLaws(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := rand.New(rand.NewPCG(4, 4))
-	alphabet := []string{"a", "b", "A", " ", "\t", ".", ",", "é", "e\u0301", "\u0301", "日", "本", "\u00a0", "\u200b", "€", "\x00", "\xff", "ﬁ", "İ", "가", "“", "\u3000"}
-	for _, cfg := range []Config{{}, {Lowercase: true}, {JoinIdeographs: true, Lowercase: true}, {Unclean: true}} {
+	alphabet := []string{"a", "b", "A", " ", "\t", ".", ",", "é", "e\u0301", "\u0301", "日", "本", "\u00a0", "\u200b", "€", "\x00", "\xff", "ﬁ", "İ", "가", "“", "\u3000", "[SEP]", "[MASK]", "[", "]", "SEP"}
+	for _, cfg := range []Config{{}, {Lowercase: true}, {JoinIdeographs: true, Lowercase: true}, {Unclean: true}, {LiteralSpecials: true}} {
 		tok, err := NewTokenizer(v, cfg)
 		if err != nil {
 			t.Fatal(err)
