@@ -7,7 +7,11 @@
 package chat
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +38,7 @@ type Format struct {
 type Template struct {
 	format Format
 	parsed *jinja.Template
+	more   map[string]jinja.JSON // values by their names, of With
 	// Now is the time that a template may ask for, by strftime_now.
 	Now func() time.Time
 }
@@ -45,6 +50,31 @@ func New(f Format) (*Template, error) {
 		return nil, err
 	}
 	return &Template{format: f, parsed: parsed, Now: time.Now}, nil
+}
+
+// own are the names of the values that every rendering has.
+var own = []string{"messages", "add_generation_prompt"}
+
+// With returns the template with more values, in JSON, by their names: tools, documents, or what else it asks
+// for, such as enable_thinking. A name that is nowhere in the template is an error, because nothing would come of
+// it.
+func (t *Template) With(values map[string]json.RawMessage) (*Template, error) {
+	out := *t
+	out.more = make(map[string]jinja.JSON)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if slices.Contains(own, name) {
+			return nil, fmt.Errorf("%s is given as a value of the chat template, which has it from the conversation; leave it out", name)
+		}
+		if found, err := regexp.MatchString(`\b`+regexp.QuoteMeta(name)+`\b`, t.format.Template); err != nil || !found {
+			return nil, fmt.Errorf("the chat template does not ask for %.60s, so that nothing would come of it; leave it out", name)
+		}
+		v, err := jinja.ParseJSON(values[name])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		out.more[name] = v
+	}
+	return &out, nil
 }
 
 // Render returns the text of a conversation. With prompt it ends with what an answer of the assistant begins
@@ -65,6 +95,9 @@ func (t *Template) render(messages []Message, prompt bool, now time.Time) (strin
 	values := map[string]any{"messages": list, "tools": nil, "documents": nil, "add_generation_prompt": prompt}
 	for name, token := range t.format.Tokens {
 		values[name] = token
+	}
+	for name, v := range t.more {
+		values[name] = v
 	}
 	text, found, err := t.parsed.Render(values, now)
 	var spans []Span

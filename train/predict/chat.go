@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,6 +48,12 @@ func NewChat(t *text.Tokenizer, f chat.Format) (*Chat, error) {
 		}
 	}
 	return c, nil
+}
+
+// With returns the chat with more values of its template, as chat.Template.With does.
+func (c *Chat) With(values map[string]json.RawMessage) (*Chat, error) {
+	t, err := c.Template.With(values)
+	return &Chat{t, c.EndTokens}, err
 }
 
 // Prompt returns the tokens after which the assistant answers. Special tokens are those that the template

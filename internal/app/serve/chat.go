@@ -3,6 +3,8 @@ package serve
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"strings"
 
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/text/chat"
@@ -13,11 +15,13 @@ type conversation struct {
 	sampling
 	Messages            []message `json:"messages"`
 	MaxCompletionTokens *int      `json:"max_completion_tokens"`
+	// Tools and the values of ChatTemplateKwargs are the template's.
+	Tools              []json.RawMessage          `json:"tools"`
+	ChatTemplateKwargs map[string]json.RawMessage `json:"chat_template_kwargs"`
 
 	// These are refused unless they ask for nothing.
 	Logprobs          bool              `json:"logprobs"`
 	TopLogprobs       int               `json:"top_logprobs"`
-	Tools             []json.RawMessage `json:"tools"`
 	ToolChoice        any               `json:"tool_choice"`
 	ParallelToolCalls any               `json:"parallel_tool_calls"` // of no meaning without tools
 	ResponseFormat    *struct {
@@ -38,7 +42,7 @@ type message struct {
 	Annotations []json.RawMessage `json:"annotations"`
 }
 
-// content is a text, or a list with one part that is a text.
+// content is a text, or a list of parts that are texts, which stand on lines of their own.
 type content string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -47,11 +51,18 @@ func (c *content) UnmarshalJSON(data []byte) error {
 	switch {
 	case string(data) != "null" && json.Unmarshal(data, (*string)(c)) == nil:
 		return nil
-	case json.Unmarshal(data, &parts) == nil && len(parts) == 1 && parts[0].Type == "text":
-		*c = content(parts[0].Text)
+	case json.Unmarshal(data, &parts) == nil && len(parts) > 0:
+		texts := make([]string, len(parts))
+		for i, p := range parts {
+			if p.Type != "text" {
+				return fmt.Errorf("content has a part of type %.60q; expected parts of type text", p.Type)
+			}
+			texts[i] = p.Text
+		}
+		*c = content(strings.Join(texts, "\n"))
 		return nil
 	}
-	return fmt.Errorf("content is %.60s; expected a text, or a list with one part of type text", data)
+	return fmt.Errorf("content is %.60s; expected a text, or a list of parts of type text", data)
 }
 
 // said is what the assistant says, or a piece of it.
@@ -93,7 +104,7 @@ func (in *conversation) extras() []extra {
 	all := append(in.sampling.extras(),
 		extra{"max_completion_tokens beside another max_tokens", in.MaxTokens != nil && in.MaxCompletionTokens != nil && *in.MaxTokens != *in.MaxCompletionTokens},
 		extra{"logprobs", in.Logprobs}, extra{"top_logprobs", in.TopLogprobs != 0},
-		extra{"tools", len(in.Tools) > 0}, extra{"tool_choice", !none},
+		extra{"tool_choice", !none},
 		extra{"response_format", in.ResponseFormat != nil && in.ResponseFormat.Type != "text"})
 	for i, m := range in.Messages {
 		for _, e := range []extra{
@@ -112,6 +123,10 @@ func (in *conversation) prompts(m *served, _ int) ([]generate.Request, []int32, 
 	if c == nil {
 		return nil, nil, badf("model %s has no chat template; expected a run whose data were made with a tokenizer that has one, or /v1/completions", m.Name)
 	}
+	c, err := c.With(in.values())
+	if err != nil {
+		return nil, nil, badf("%v", err)
+	}
 	if len(in.Messages) == 0 {
 		return nil, nil, badf("messages has no message; expected one or more")
 	}
@@ -127,6 +142,18 @@ func (in *conversation) prompts(m *served, _ int) ([]generate.Request, []int32, 
 		return nil, nil, badf("%v", err)
 	}
 	return []generate.Request{m.Generates.OfTokens(ids)}, c.EndTokens, nil
+}
+
+// values returns what the template is given in addition to the messages.
+func (in *conversation) values() map[string]json.RawMessage {
+	out := maps.Clone(in.ChatTemplateKwargs)
+	if len(in.Tools) > 0 && in.ToolChoice != "none" {
+		if out == nil {
+			out = make(map[string]json.RawMessage)
+		}
+		out["tools"], _ = json.Marshal(in.Tools) // which were JSON
+	}
+	return out
 }
 
 // common implements body: max_completion_tokens is the newer name of max_tokens.

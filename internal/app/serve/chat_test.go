@@ -16,7 +16,7 @@ func chats(t testing.TB) Model {
 	t.Helper()
 	m := continues(t, counts{})
 	c, err := predict.NewChat(m.Generates.Tokenizer, chat.Format{
-		Template: "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}{{ raise_exception('no ' ~ m.role) }}{% endif %}{{ m.content }} {% if m.role == 'assistant' %}[SEP]{% endif %}{% endfor %}",
+		Template: "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}{{ raise_exception('no ' ~ m.role) }}{% endif %}{{ m.content }} {% if m.role == 'assistant' %}[SEP]{% endif %}{% endfor %}{% if tools %}{{ tools[0].name }} {% endif %}{% if again %}{{ again }} {% endif %}",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +33,10 @@ func TestChatCompletions(t *testing.T) {
 		{`"messages": [{"role": "system", "content": "b"}, {"role": "user", "content": [{"type": "text", "text": "a"}]}], "model": "words", "user": "me"`, "0  b c stop | 2 3 5"},
 		{`"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "refusal": null, "tool_calls": null, "annotations": []}, {"role": "user", "content": "b"}]`, "0  c stop | 4 2 6"},
 		{`"messages": [{"role": "user", "content": "a"}], "n": 2, "seed": 1`, "0  b c stop, 1  b c stop | 1 6 7"},
+		{`"messages": [{"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "a"}]}]`, "0  b c stop | 2 3 5"},
+		{`"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "b"}]`, "0  c stop | 2 2 4"},
+		{`"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "b"}], "tool_choice": "none"`, "0  b c stop | 1 3 4"},
+		{`"messages": [{"role": "user", "content": "b"}], "chat_template_kwargs": {"again": "a"}`, "0  b c stop | 2 3 5"},
 		{`"messages": [{"role": "user", "content": "a"}], "max_tokens": 1`, "0  b length | 1 1 2"},
 		{`"messages": [{"role": "user", "content": "a"}], "max_completion_tokens": 1, "temperature": 0`, "0  b length | 1 1 2"},
 		{`"messages": [{"role": "user", "content": "a"}], "stop": ["c"], "tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "logprobs": false, "frequency_penalty": 0, "parallel_tool_calls": true`, "0  b  stop | 1 2 3"},
@@ -108,15 +112,17 @@ func TestChatCompletionsRefuse(t *testing.T) {
 		{`{}`, "messages has no message; expected one or more"},
 		{`{"messages": [{"role": "user"}]}`, "messages[0] lacks its role or its content; expected both"},
 		{`{"messages": [{"content": "a"}]}`, "messages[0] lacks its role or its content"},
-		{`{"messages": [{"role": "user", "content": 3}]}`, "content is 3; expected a text, or a list with one part of type text"},
-		{`{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}`, "expected a text, or a list with one part of type text"},
-		{`{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}`, "a list with one part of type text"},
+		{`{"messages": [{"role": "user", "content": 3}]}`, "content is 3; expected a text, or a list of parts of type text"},
+		{`{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}`, `content has a part of type \"image_url\"; expected parts of type text`},
+		{`{"messages": [{"role": "user", "content": []}]}`, "content is []; expected a text, or a list of parts of type text"},
+		{`{` + asked + `, "chat_template_kwargs": {"thinking": true}}`, "the chat template does not ask for thinking, so that nothing would come of it; leave it out"},
+		{`{` + asked + `, "chat_template_kwargs": {"messages": []}}`, "messages is given as a value of the chat template, which has it from the conversation"},
+		{`{` + asked + `, "chat_template_kwargs": {"again": 1.5}}`, "again: there is the number 1.5; expected whole numbers"},
 		{`{"messages": [{"role": "critic", "content": "a"}]}`, "the chat template refuses the conversation: no critic"},
 		{`{"messages": [{"role": "user", "content": "a", "name": "me"}]}`, "messages[0].name asks for what is not served here; leave it out"},
 		{`{"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]}`, "messages[0].tool_calls asks for what is not served here"},
 		{`{"messages": [{"role": "user", "content": "a", "weight": 1}]}`, `unknown field \"weight\"`},
 		{`{"messages": [{"role": "user", "content": "a a a a a a a a a a a a a"}]}`, "the conversation has 13 tokens; expected less than the 12 that the model takes"},
-		{`{` + asked + `, "tools": [{}]}`, "tools asks for what is not served here"},
 		{`{` + asked + `, "tool_choice": "required"}`, "tool_choice asks for what is not served here"},
 		{`{` + asked + `, "logprobs": true}`, "logprobs asks for what is not served here"},
 		{`{` + asked + `, "response_format": {"type": "json_object"}}`, "response_format asks for what is not served here"},
@@ -136,7 +142,7 @@ func TestChatCompletionsRefuse(t *testing.T) {
 
 func FuzzChatCompletions(f *testing.F) {
 	f.Add(`{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [{"type": "text", "text": "b"}]}], "max_tokens": 3, "stop": ["b"], "n": 2, "seed": 1}`)
-	f.Add(`{"messages": [{"role": "system", "content": "{{ a }}"}], "temperature": 0, "tools": null, "response_format": {"type": "text"}}`)
+	f.Add(`{"messages": [{"role": "system", "content": "{{ a }}"}], "temperature": 0, "tools": null, "response_format": {"type": "text"}, "tools": [{"name": "a", "n": [1, null, {"x": false}]}], "chat_template_kwargs": {"again": "b"}}`)
 	s := start(f, config(), chats(f))
 	f.Fuzz(func(t *testing.T, body string) {
 		if code, answer := ask(s, "POST", "/v1/chat/completions", body); !json.Valid([]byte(answer)) && code != http.StatusOK {

@@ -338,7 +338,7 @@ type Object []Field
 // Field is a key with its text.
 type Field struct{ Key, Text string }
 
-// given makes a value of one of Go's: nil, a bool, a string or a []Object.
+// given makes a value of one of Go's: nil, a bool, a string, a []Object or a JSON.
 func given(v any) (value any, bytes int) {
 	switch v := v.(type) {
 	case string:
@@ -354,6 +354,8 @@ func given(v any) (value any, bytes int) {
 			l.items = append(l.items, d)
 		}
 		return l, bytes
+	case JSON:
+		return v.value, v.bytes
 	}
 	return v, 0
 }
