@@ -17,13 +17,19 @@ import (
 // idsOf returns the ids of the records of a split.
 func idsOf(t *testing.T, cfg Config, split string) (all [][]int32) {
 	t.Helper()
+	return numbersOf(t, cfg, split, InputIDs)
+}
+
+// numbersOf returns the numbers of a feature of the records of a split.
+func numbersOf(t *testing.T, cfg Config, split, feature string) (all [][]int32) {
+	t.Helper()
 	eachRecord(t, cfg, split, func(data []byte) {
 		features, err := tfrecord.ParseExample(data)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range features {
-			if f.Name == InputIDs {
+			if f.Name == feature {
 				ids := make([]int32, len(f.Int64s))
 				for i, id := range f.Int64s {
 					ids[i] = int32(id)

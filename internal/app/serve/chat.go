@@ -20,10 +20,10 @@ type conversation struct {
 	ChatTemplateKwargs map[string]json.RawMessage `json:"chat_template_kwargs"`
 
 	// These are refused unless they ask for nothing.
-	Logprobs          bool              `json:"logprobs"`
-	TopLogprobs       int               `json:"top_logprobs"`
-	ToolChoice        any               `json:"tool_choice"`
-	ParallelToolCalls any               `json:"parallel_tool_calls"` // of no meaning without tools
+	Logprobs          bool `json:"logprobs"`
+	TopLogprobs       int  `json:"top_logprobs"`
+	ToolChoice        any  `json:"tool_choice"`
+	ParallelToolCalls any  `json:"parallel_tool_calls"` // of no meaning without tools
 	ResponseFormat    *struct {
 		Type string `json:"type"`
 	} `json:"response_format"`

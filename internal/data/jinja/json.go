@@ -13,9 +13,6 @@ type JSON struct {
 	bytes int
 }
 
-// maxDepth limits how deep the lists and objects of JSON are in each other.
-const maxDepth = 64
-
 // ParseJSON reads a value. Numbers must be whole, as templates know no others.
 func ParseJSON(data []byte) (JSON, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
