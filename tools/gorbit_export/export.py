@@ -708,7 +708,11 @@ def _write(module: Export, out: pathlib.Path) -> None:
     with layers.without_adapters():
         if serving.model is not task.model:
             signatures = _serving_signature(task)
-        signatures = {**signatures, **_packed_signature(task), **_generation_signatures(task, serving)}
+        signatures = {
+            **signatures,
+            **_packed_signature(task),
+            **_generation_signatures(task, serving),
+        }
         tf.saved_model.save(serving, str(out / SERVING_FOLDER), signatures, options)
     shutil.rmtree(out / SERVING_FOLDER / "variables")
     # It contains the checksum of the variables, which changes when the model is trained.

@@ -21,7 +21,7 @@ func TestMakerValidate(t *testing.T) {
 		{func(m *Maker) { m.VocabSize = 0 }, "vocabulary has 0 tokens"},
 		{func(m *Maker) { m.SlotBytes = 0 }, "slot_bytes is 0 "},
 		{func(m *Maker) { m.SourceSlotBytes = 0 }, "source_length is 6 and source_slot_bytes 0; expected both or neither"},
-		{func(m *Maker) { m.SourceLength = -1 }, "greatest length of a source is -1"},
+		{func(m *Maker) { m.SourceLength = -1 }, "source_length is -1"},
 		{func(m *Maker) { m.Start = 9 }, "decoder_start_token_id has 9; expected 0 to 8"},
 		{func(m *Maker) { m.EOSTokenIDs = []int32{3, -1} }, "eos_token_ids has -1; expected 0 to 8"},
 		{func(m *Maker) { m.ForcedBOSTokenID = id(9) }, "forced_bos_token_id has 9"},
