@@ -203,8 +203,10 @@ func (e *examples) readOriginals(ctx context.Context, data string, tokenizer *te
 func (e *examples) close() error { return errors.Join(e.data.Close(), e.origins.close()) }
 
 // predicts reports whether the graph predicts for examples as they are evaluated. A masked language
-// model is evaluated on tokens that it masks itself.
-func (e *examples) predicts() bool { return e.run.Export.Contract.Masking == nil }
+// model is evaluated on tokens that it masks itself, and what a model predicts with targets is their loss.
+func (e *examples) predicts() bool {
+	return e.run.Export.Contract.Masking == nil && !e.run.Export.Contract.HasTargets()
+}
 
 // next calls each with the next example, whose prediction is known or nil. At the end it returns
 // io.EOF.

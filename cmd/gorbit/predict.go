@@ -155,6 +155,9 @@ func (a *question) predict(cmd *cobra.Command, run *train.Run, log *slog.Logger)
 	if run.Generates() && a.split == "" {
 		return a.generate(cmd, run, log)
 	}
+	if run.Export.Contract.HasTargets() {
+		return usagef("--split is given, and the run's model makes texts of sources; expected texts, with --text or --file, or gorbit evaluate --run RUN --generate --predictions FILE, which makes those of a split")
+	}
 	renderer, err := run.Renderer()
 	if err != nil {
 		return err
