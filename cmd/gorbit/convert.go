@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -273,7 +274,7 @@ func printManifest(cmd *cobra.Command, out string, m *convert.Manifest) error {
 		if t := s.TargetLengths; m.Kind() == convert.Seq2Seq {
 			labels = append(labels, fmt.Sprintf("targets of %d/%.1f/%d tokens", t.Min, t.Mean, t.Max))
 			if s.TruncatedTargets > 0 {
-				labels = append(labels, fmt.Sprintf("%d targets shortened to --max-target-length %d", s.TruncatedTargets, m.MaxTargetLength))
+				labels = append(labels, fmt.Sprintf("%s shortened to --max-target-length %d", words.Count(s.TruncatedTargets, "target"), m.MaxTargetLength))
 			}
 		}
 		if q := s.Questions; q != nil {
