@@ -404,13 +404,6 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 	for i, l := range a.lengths {
 		pairs += a.extras.parts(i).pairs(l)
 	}
-	var targetTokens, targetPairs int64
-	if a.targets != nil {
-		for i, l := range a.targets.lengths {
-			targetTokens += int64(l)
-			targetPairs += int64(l) * int64(l+a.lengths[i])
-		}
-	}
 
 	// Another allocation holds everything that describes them.
 	b := &struct {
@@ -445,19 +438,18 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 		b.lease.spans = laid{places: a.packer.places, lengths: a.lengths, length: length}.spans()
 	}
 	b.Batch = dataset.Batch{
-		Features:     features,
-		Examples:     len(a.lengths),
-		Labeled:      a.labeled,
-		Truncated:    a.truncated,
-		Tokens:       tokens,
-		Pairs:        pairs,
-		TargetTokens: int(targetTokens),
-		TargetPairs:  targetPairs,
-		Rows:         rows,
-		RowLength:    length,
-		Records:      append([]dataset.RecordID(nil), a.records...),
-		Lease:        &b.lease,
+		Features:  features,
+		Examples:  len(a.lengths),
+		Labeled:   a.labeled,
+		Truncated: a.truncated,
+		Tokens:    tokens,
+		Pairs:     pairs,
+		Rows:      rows,
+		RowLength: length,
+		Records:   append([]dataset.RecordID(nil), a.records...),
+		Lease:     &b.lease,
 	}
+	a.targets.count(&b.Batch, a.lengths)
 	return &b.Batch
 }
 

@@ -171,6 +171,17 @@ func (t *targets) read(values *tfrecord.Values, data []byte) (labeled bool, name
 	return labeled, "", ""
 }
 
+// count sets the numbers of tokens of the targets, and of pairs with their sources, of given lengths.
+func (t *targets) count(b *dataset.Batch, sources []int32) {
+	if t == nil {
+		return
+	}
+	for i, l := range t.lengths {
+		b.TargetTokens += int(l)
+		b.TargetPairs += int64(l) * int64(l+sources[i])
+	}
+}
+
 // end finishes the target that was read.
 func (t *targets) end() { t.lengths = append(t.lengths, int32(t.tokens)) }
 
