@@ -369,6 +369,14 @@ func (a *assembler) Batch() *dataset.Batch {
 	return a.lay(rows, length, len(a.lengths))
 }
 
+// pairs returns the pairs of tokens of which attention has values.
+func (a *assembler) pairs() (sum int64) {
+	for i, l := range a.lengths {
+		sum += a.extras.parts(i).pairs(l)
+	}
+	return sum
+}
+
 // lay returns a batch of the examples at their places in rows of a length. The axis of examples has
 // n places, of which those without an example weigh 0.
 func (a *assembler) lay(rows, length, n int) *dataset.Batch {
@@ -400,10 +408,6 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 		}
 	}
 	tokens := a.place(&of, m.floats, length)
-	var pairs int64
-	for i, l := range a.lengths {
-		pairs += a.extras.parts(i).pairs(l)
-	}
 
 	// Another allocation holds everything that describes them.
 	b := &struct {
@@ -443,7 +447,7 @@ func (a *assembler) lay(rows, length, n int) *dataset.Batch {
 		Labeled:   a.labeled,
 		Truncated: a.truncated,
 		Tokens:    tokens,
-		Pairs:     pairs,
+		Pairs:     a.pairs(),
 		Rows:      rows,
 		RowLength: length,
 		Records:   append([]dataset.RecordID(nil), a.records...),
