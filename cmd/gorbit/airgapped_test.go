@@ -18,7 +18,7 @@ import (
 const airGapped = "GORBIT_AIR_GAPPED"
 
 // remote are the commands that do nothing without a place elsewhere.
-var remote = map[string]string{"push": "it uploads to a hub"}
+var remote = map[string]string{"push": "it uploads to a hub", "pull": "it fetches from a hub"}
 
 // TestAirGapped runs every command in a network that has nothing but loopback. All of them work, and none
 // tries to reach anything else: the kernel counts what finds no route, and nobody asks for the address of
