@@ -64,7 +64,7 @@ dist: build ## Pack the programs and the library in an archive, below dist
 	@$(PY) tools/dist.py archive dist
 
 wheel: build ## Pack the programs, the exporter and the package gorbit for pip, below dist
-	@$(PY) tools/wheel.py dist
+	@$(PY) tools/dist_wheel.py dist
 
 demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 	@PYTHONPATH=tools $(PY) -m gorbit demo

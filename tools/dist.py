@@ -5,7 +5,8 @@ A tree that it makes needs neither this checkout nor Python, at any place:
     bin/gorbit, bin/gorbit-predict
     lib/gorbit/tensorflow/           TensorFlow's library, and lib/gorbit/nvidia/ for GPUs
     share/bash-completion/, share/zsh/, share/fish/
-    share/doc/gorbit/                licences, and the files of deploy/
+    share/doc/gorbit/                licences, the files of deploy/, and what the programs are
+                                     made of (sbom.cdx.json)
 
 The programs find the library by their own place ($ORIGIN). What they are linked with for use in the
 checkout are more places after that one, which are cut off here: a program must not look for
@@ -31,12 +32,16 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from importlib import metadata
+
+import sbom
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = ("gorbit", "gorbit-predict")
 BESIDE = b"$ORIGIN/../lib/gorbit/tensorflow"
 LIBRARIES = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
 FLAVOURS = ("cpu", "gpu")
+TENSORFLOWS = ("tensorflow", "tensorflow-cpu")
 COMPLETIONS = {
     "bash": "share/bash-completion/completions/gorbit",
     "zsh": "share/zsh/site-functions/_gorbit",
@@ -155,9 +160,20 @@ def stage(tree: pathlib.Path, built: pathlib.Path, link: bool = False) -> None:
     for path in sorted((ROOT / "deploy").rglob("*")):
         if path.is_file():
             put(path, doc / path.relative_to(ROOT), mode=path.stat().st_mode & 0o755)
+    write(parts(built, package), doc / "sbom.cdx.json")
     notices = package / "THIRD_PARTY_NOTICES.txt"
     if notices.is_file():
         put(notices, doc / "tensorflow" / notices.name)
+
+
+def parts(built: pathlib.Path, package: pathlib.Path) -> bytes:
+    """What the tree is made of: modules of Go, and the wheels whose libraries are in it."""
+    found = sbom.modules(built / name for name in PROGRAMS)
+    for info in metadata.distributions(path=[str(package.parent)]):
+        name = info.metadata["Name"].lower().replace("_", "-")
+        if name in TENSORFLOWS or (flavour() == "gpu" and name.startswith("nvidia-")):
+            found.append(sbom.component("pypi", info.metadata["Name"], info.version))
+    return sbom.bill("gorbit", version(built), found)
 
 
 def version(built: pathlib.Path = ROOT / "bin") -> str:
@@ -196,12 +212,17 @@ def archive(folder: pathlib.Path) -> pathlib.Path:
     finally:
         shutil.rmtree(work, ignore_errors=True)
         part.unlink(missing_ok=True)
-    digest = hashlib.sha256()
-    with out.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    write(f"{digest.hexdigest()}  {out.name}\n".encode(), out.with_name(out.name + ".sha256"))
+    checksum(out)
     return out
+
+
+def checksum(file: pathlib.Path) -> None:
+    """Writes the SHA-256 checksum of a file next to it, as sha256sum --check reads it."""
+    digest = hashlib.sha256()
+    with file.open("rb") as content:
+        while block := content.read(1 << 20):
+            digest.update(block)
+    write(f"{digest.hexdigest()}  {file.name}\n".encode(), file.with_name(file.name + ".sha256"))
 
 
 def uninstall(prefix: pathlib.Path) -> None:
@@ -257,7 +278,7 @@ def reported(work: Callable[[], None], prefix: bool = False) -> int:
     """
     try:
         work()
-    except Failure as e:
+    except (Failure, sbom.GoError) as e:
         print(f"dist: {e}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as e:

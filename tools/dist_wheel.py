@@ -9,7 +9,7 @@ is installed. The tag of the wheel names the glibc that the programs need, by th
 symbols that they take from it. Wheels of equal files are equal; SOURCE_DATE_EPOCH is the time of
 the files, 1980 without it.
 
-Usage: wheel.py FOLDER [--programs FOLDER]
+Usage: dist_wheel.py FOLDER [--programs FOLDER]
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from importlib import metadata
 from packaging.version import Version
 
 import dist
+import sbom
 from gorbit_export import release
 
 TOOLS = pathlib.Path(__file__).resolve().parent
@@ -115,6 +116,9 @@ def files(built: pathlib.Path) -> tuple[dict[str, bytes], str, str]:
         b"gorbit = gorbit.__main__:main\n"
         b"gorbit-predict = gorbit.__main__:predict\n"
     )
+    needed = [sbom.required(one) for one in requirements()]
+    made_of = sbom.modules(built / name for name in dist.PROGRAMS) + needed
+    out[f"{about}/sboms/gorbit.cdx.json"] = sbom.bill("gorbit", version, made_of)
     out[f"{about}/licenses/LICENSE"] = (dist.ROOT / "LICENSE").read_bytes()
     record = "".join(f"{name},{_digest(out[name])},{len(out[name])}\n" for name in sorted(out))
     out[f"{about}/RECORD"] = f"{record}{about}/RECORD,,\n".encode()
@@ -127,10 +131,14 @@ def _digest(content: bytes) -> str:
     return "sha256=" + digest.rstrip(b"=").decode()
 
 
+def requirements() -> list[str]:
+    """Returns what pip installs with the wheel: TensorFlow, and what the exporter needs."""
+    exporter = metadata.requires("gorbit-export") or ()
+    return [*TENSORFLOW, *(one for one in exporter if "extra ==" not in one)]
+
+
 def _metadata(version: str) -> bytes:
-    """Returns METADATA. What the exporter needs is taken from its own package."""
-    exporter = metadata.metadata("gorbit-export")
-    needed = [*TENSORFLOW, *(exporter.get_all("Requires-Dist") or ())]
+    """Returns METADATA."""
     headers = [
         "Metadata-Version: 2.4",
         "Name: gorbit",
@@ -138,8 +146,8 @@ def _metadata(version: str) -> bytes:
         "Summary: Trains TensorFlow models from Go: programs, exporter, and callers for Python",
         "License-Expression: Apache-2.0",
         "License-File: LICENSE",
-        f"Requires-Python: {exporter['Requires-Python']}",
-        *(f"Requires-Dist: {one}" for one in needed if "extra ==" not in one),
+        f"Requires-Python: {metadata.metadata('gorbit-export')['Requires-Python']}",
+        *(f"Requires-Dist: {one}" for one in requirements()),
         "Provides-Extra: notebook",
         "Requires-Dist: pandas; extra == 'notebook'",
         "Requires-Dist: tqdm; extra == 'notebook'",
@@ -168,6 +176,7 @@ def build(folder: pathlib.Path, built: pathlib.Path) -> pathlib.Path:
                 info.external_attr = (0o100000 | mode) << 16
                 zipped.writestr(info, content[name])
         part.replace(out)
+        dist.checksum(out)
     finally:
         part.unlink(missing_ok=True)
     return out
@@ -175,7 +184,7 @@ def build(folder: pathlib.Path, built: pathlib.Path) -> pathlib.Path:
 
 def main() -> int:
     """Runs the command line."""
-    parser = argparse.ArgumentParser(prog="wheel.py", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="dist_wheel.py", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--programs", type=pathlib.Path, default=dist.ROOT / "bin")
     args = parser.parse_args()
