@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -77,9 +78,20 @@ func TestActionEndsTraining(t *testing.T) {
 	p := testParams(t)
 	p.Train.Steps = 12
 	run := filepath.Join(t.TempDir(), "run")
-	out, err := Train(t.Context(), p, run, new(counted).env(4, runner.ErrStopTraining))
+	e := new(counted).env(4, runner.ErrStopTraining)
+	var saved []int64
+	e.Saved = func(step int64, path string) {
+		saved = append(saved, step)
+		if _, err := os.Stat(path + ".index"); err != nil {
+			t.Errorf("the checkpoint of step %d is not there when it is told of: %v", step, err)
+		}
+	}
+	out, err := Train(t.Context(), p, run, e)
 	if err != nil || len(out) == 0 {
 		t.Fatalf("outputs %v, error %v; expected those of a last evaluation", out, err)
+	}
+	if len(saved) == 0 || saved[len(saved)-1] != 4 {
+		t.Errorf("checkpoints of steps %v are told of; expected 4 as the last", saved)
 	}
 	if step := newest(t, run).Step; step != 4 {
 		t.Errorf("the run ended at step %d, expected 4", step)
