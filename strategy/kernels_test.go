@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	tf "github.com/wamuir/graft/tensorflow"
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
@@ -153,6 +154,9 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 			}
 			for _, op := range kernels.Ops() {
 				update := len(op.Outputs) == 0
+				if op.Inputs[0].DType == dtpb.DataType_DT_BFLOAT16 {
+					continue // of another precision
+				}
 				if update && op.Implements != "gorbit."+export.Contract.Optimizer.Name {
 					continue // of another optimizer
 				}

@@ -14,7 +14,6 @@ import (
 	"maps"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync/atomic"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -160,7 +159,7 @@ func (m *Model) kernels(def *gpb.GraphDef, own bool) ([]byte, error) {
 		return nil, err
 	}
 	b := build.New(def.GetLibrary(), def.GetVersions())
-	if slices.Contains(b.Substitute(kernels.Ops()), kernels.Attention) {
+	if kernels.WithinSequences(b.Substitute(kernels.Ops())) {
 		m.longest = rowTokens
 	}
 	made, err := b.Marshal()

@@ -105,7 +105,7 @@ func BenchmarkKernels(b *testing.B) {
 			for range k.calls {
 				k.add(c)
 			}
-			c.run()
+			c.run(b)
 		})
 	}
 }
@@ -133,7 +133,7 @@ func BenchmarkCopy(b *testing.B) {
 
 // calls is a graph of variables and of calls that follow each other.
 type calls struct {
-	b      *testing.B
+	b      testing.TB
 	graph  *tf.Graph
 	assign []*tf.Operation
 	last   []*tf.Operation
@@ -193,10 +193,9 @@ func (c *calls) noise(shape []int64) tf.Output {
 	return c.read(random.Output(0))
 }
 
-// run measures the last call, and all before it.
-func (c *calls) run() {
-	// The optimizer would make one of calls that it takes for equal, and none of
-	// those whose results nobody takes.
+// session opens the graph as it is. The optimizer would make one of calls that it takes for equal,
+// and none of those whose results nobody takes.
+func (c *calls) session() *tf.Session {
 	config, err := proto.Marshal(&cpb.ConfigProto{InterOpParallelismThreads: 1, GraphOptions: &cpb.GraphOptions{
 		OptimizerOptions: &cpb.OptimizerOptions{OptLevel: cpb.OptimizerOptions_L0},
 		RewriteOptions:   &cpb.RewriterConfig{DisableMetaOptimizer: true}}})
@@ -207,6 +206,12 @@ func (c *calls) run() {
 	if err != nil {
 		c.b.Fatal(err)
 	}
+	return session
+}
+
+// run measures the last call, and all before it.
+func (c *calls) run(b *testing.B) {
+	session := c.session()
 	defer session.Close()
 	step := func(targets []*tf.Operation) {
 		if _, err := session.Run(nil, nil, targets); err != nil {
@@ -217,12 +222,12 @@ func (c *calls) run() {
 	for range 3 {
 		step(c.last)
 	}
-	for c.b.Loop() {
+	for b.Loop() {
 		step(c.last)
 	}
 }
 
-func numbers(b *testing.B, list string) []int64 {
+func numbers(b testing.TB, list string) []int64 {
 	var out []int64
 	for _, field := range strings.Split(list, ",") {
 		n, err := strconv.ParseInt(field, 10, 64)
@@ -235,7 +240,7 @@ func numbers(b *testing.B, list string) []int64 {
 }
 
 // sequences lays out rows, the shorter ones with padding at their ends.
-func sequences(b *testing.B, list string) [][]int32 {
+func sequences(b testing.TB, list string) [][]int32 {
 	var rows [][]int32
 	longest := 0
 	for _, row := range strings.Split(list, ";") {

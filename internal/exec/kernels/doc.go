@@ -34,13 +34,14 @@
 //	adamw                            variable, m, v, gradient, gradient_scale, iteration, learning_rate, ...
 //	sgd, lion                        variable, m, gradient, gradient_scale, iteration, learning_rate, ...
 //
-// x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with R*S = T. The
-// functions are defined in tools/gorbit_export/ops.py, local.py, prenorm.py, rotary.py and
-// optimizers/, and the formulas are in docs/reference/contract.md. Attention uses only pairs of
-// positions of the same sequence and is zero at padding. It stores no matrix of pairs: the gradient
-// recomputes the weights, as in Dao et al. 2022. It takes a part of the queries at a time, those of
-// a block of the window if there is one, so that a token of a long row costs what one of a short row
-// does. One more operation, Squares, sums the squares of many tensors.
+// x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with R*S = T. Attention
+// also takes bfloat16 numbers: it computes in float32 and rounds its results. The functions are
+// defined in tools/gorbit_export/ops.py, local.py, prenorm.py, rotary.py and optimizers/, and the
+// formulas are in docs/reference/contract.md. Attention uses only pairs of positions of the same
+// sequence and is zero at padding. It stores no matrix of pairs: the gradient recomputes the
+// weights, as in Dao et al. 2022. It takes a part of the queries at a time, those of a block of the
+// window if there is one, so that a token of a long row costs what one of a short row does. One
+// more operation, Squares, sums the squares of many tensors.
 //
 // The kernels are written for vectors of any width and compiled for AVX-512, for AVX2 with FMA, and
 // for the compiler's default target. The widest version that the processor supports is used. The

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -34,13 +35,14 @@ import (
 // tensors.
 const Squares = "GorbitSquares"
 
-// AttentionDropout is the attention operation for training, and Attention that for evaluation and
-// prediction. Their cost depends on the lengths of the sequences, not on those of the rows that hold
-// them.
-const (
-	AttentionDropout = "GorbitAttentionDropout"
-	Attention        = "GorbitAttention"
-)
+// WithinSequences reports whether attention is among operations. Its cost depends on the lengths of
+// the sequences, not on those of the rows that hold them.
+func WithinSequences(ops []string) bool {
+	return slices.ContainsFunc(ops, func(name string) bool { return strings.HasPrefix(name, "GorbitAttention") })
+}
+
+// narrow ends the names of operations on bfloat16 numbers.
+const narrow = "Bf16"
 
 // InstructionsVariable is the environment variable that sets the kernels' instruction set: avx512,
 // avx2 or generic. Machines with different processors get the same rounding only if they use the
@@ -95,7 +97,7 @@ func Ops() []build.Op {
 		if op.Name == Squares || !bool(C.gorbit_available(C.int(i))) {
 			continue
 		}
-		op.Implements = "gorbit." + snake(strings.TrimPrefix(op.Name, "Gorbit"))
+		op.Implements = "gorbit." + snake(strings.TrimSuffix(strings.TrimPrefix(op.Name, "Gorbit"), narrow))
 		ops = append(ops, op)
 	}
 }

@@ -94,13 +94,17 @@ typedef struct {
   float* y;
 } Rotary;
 
-// window is how far apart positions may be that attend to each other; 0 for any distance.
+// window is how far apart positions may be that attend to each other; 0 for any distance. qkv,
+// context, dy, y and dqkv are bfloat16 if narrow, and float32 if not. All is computed in float32.
 typedef struct {
   int64_t row_length, width, heads, window, runs;
   const Run* run;
-  const float *qkv, *context, *saved, *dy;
+  bool narrow;
+  const void *qkv, *context, *dy;
+  const float* saved;
   Dropout dropout;
-  float *y, *save, *dqkv, *partial;  // partial: [runs, 3 * width]
+  void *y, *dqkv;
+  float *save, *partial;  // partial: [runs, 3 * width]
   bool failed;
 } Attention;
 

@@ -2,9 +2,14 @@
 package kernels_test
 
 import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
+	tf "github.com/wamuir/graft/tensorflow"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
@@ -52,4 +57,122 @@ func TestOps(t *testing.T) {
 			t.Errorf("no operation for %s", name)
 		}
 	}
+}
+
+// TestNarrowAttention holds attention on bfloat16 numbers against that on the same numbers in
+// float32, rounded by TensorFlow: both compute in float32, so the results are equal.
+func TestNarrowAttention(t *testing.T) {
+	if err := kernels.Register(); err != nil {
+		t.Fatal(err)
+	}
+	defer kernels.Use("")
+	for _, instructions := range []string{"avx512", "avx2", "generic"} {
+		if err := kernels.Use(instructions); err != nil {
+			t.Run(instructions, func(t *testing.T) { t.Skip(err) })
+			continue
+		}
+		for _, window := range []int32{0, 7} {
+			for _, width := range []int64{24, 64} {
+				t.Run(fmt.Sprintf("%s, window %d, width %d", instructions, window, width), func(t *testing.T) {
+					narrowAttention(t, window, width)
+				})
+			}
+		}
+	}
+}
+
+func narrowAttention(t *testing.T, window int32, width int64) {
+	t.Helper()
+	c := &calls{b: t, graph: tf.NewGraph()}
+	ids := sequences(t, "5,30,1;36;2,3;17,16,2")
+	positions := int64(len(ids) * len(ids[0]))
+	qkv, dy := c.random(1, positions, 3*width), c.random(2, positions, width)
+	// A number that is no number stays none.
+	wild := make([]float32, positions*width)
+	wild[3] = float32(math.NaN())
+	dy = c.add(tf.OpSpec{Type: "Add", Input: []tf.Input{dy, c.shaped(wild, positions, width)}}).Output(0)
+	more := []tf.Input{c.constant(ids), c.constant(int32(2))}
+	kind := "GorbitAttention"
+	if window > 0 {
+		kind, more = "GorbitLocalAttention", append(more, c.constant(window))
+	}
+	drawn := c.drawn()
+	var results [2][]tf.Output
+	for i, suffix := range []string{"Bf16", ""} {
+		x, dx := c.cast(qkv, tf.Bfloat16), c.cast(dy, tf.Bfloat16)
+		if suffix == "" {
+			x, dx = c.cast(x, tf.Float), c.cast(dx, tf.Float)
+		}
+		in := append([]tf.Input{x}, more...)
+		plain := c.add(tf.OpSpec{Type: kind + suffix, Input: in})
+		in = append(in, drawn...)
+		forward := c.add(tf.OpSpec{Type: kind + "Dropout" + suffix, Input: in})
+		context := forward.Output(0)
+		if suffix == "" {
+			// The gradient takes the context as it was kept: rounded.
+			context = c.cast(c.cast(context, tf.Bfloat16), tf.Float)
+		}
+		in = append(append([]tf.Input{dx}, in...), context)
+		for k := 1; k < 6; k++ {
+			in = append(in, forward.Output(k))
+		}
+		gradient := c.add(tf.OpSpec{Type: kind + "DropoutGradient" + suffix, Input: in})
+		for _, out := range []tf.Output{plain.Output(0), forward.Output(0), gradient.Output(0)} {
+			results[i] = append(results[i], c.cast(c.cast(out, tf.Bfloat16), tf.Float))
+		}
+		if window == 0 {
+			results[i] = append(results[i], gradient.Output(1))
+		}
+	}
+	session := c.session()
+	defer session.Close()
+	got, err := session.Run(nil, slices.Concat(results[0], results[1]), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(results[0])
+	for i, name := range []string{"prediction", "context", "gradient", "bias' gradient"}[:n] {
+		narrow, wide := flat(got[i]), flat(got[n+i])
+		if len(narrow) == 0 || slices.Max(narrow) == 0 {
+			t.Errorf("%s has no numbers", name)
+		}
+		equal := func(x, y float32) bool { return x == y || x != x && y != y }
+		if !slices.EqualFunc(narrow, wide, equal) {
+			t.Errorf("%s differs:\n%v\n%v", name, narrow, wide)
+		}
+		if nans := slices.ContainsFunc(narrow, func(x float32) bool { return x != x }); nans != (i > 1) {
+			t.Errorf("%s has numbers that are none: %v", name, nans)
+		}
+	}
+}
+
+func flat(t *tf.Tensor) []float32 {
+	switch rows := t.Value().(type) {
+	case []float32:
+		return rows
+	case [][]float32:
+		return slices.Concat(rows...)
+	}
+	return nil
+}
+
+// random returns normal numbers, the same for a seed.
+func (c *calls) random(seed uint64, rows, width int64) tf.Output {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	values := make([]float32, rows*width)
+	for i := range values {
+		values[i] = float32(rng.NormFloat64())
+	}
+	return c.shaped(values, rows, width)
+}
+
+func (c *calls) shaped(values []float32, shape ...int64) tf.Output {
+	return c.add(tf.OpSpec{Type: "Reshape", Input: []tf.Input{c.constant(values), c.constant(shape)}}).Output(0)
+}
+
+func (c *calls) cast(x tf.Output, to tf.DataType) tf.Output {
+	if x.DataType() == to {
+		return x
+	}
+	return c.add(tf.OpSpec{Type: "Cast", Input: []tf.Input{x}, Attrs: map[string]any{"SrcT": x.DataType(), "DstT": to, "Truncate": false}}).Output(0)
 }

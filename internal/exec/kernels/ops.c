@@ -84,11 +84,16 @@ static float scalar(Call* c, int i) {
   return ok(c) ? *x : 0;
 }
 
-static float* output(Call* c, int i, int rank, const int64_t* dims) {
+static void* output_of(Call* c, int i, TF_DataType type, int rank, const int64_t* dims) {
   if (!ok(c)) return NULL;
-  size_t bytes = sizeof(float);
+  size_t bytes = TF_DataTypeSize(type);
   for (int k = 0; k < rank; k++) bytes *= (size_t)dims[k];
-  return floats(hold(c, TF_AllocateOutput(c->context, i, TF_FLOAT, dims, rank, bytes, c->status)));
+  TF_Tensor* t = hold(c, TF_AllocateOutput(c->context, i, type, dims, rank, bytes, c->status));
+  return t == NULL ? NULL : TF_TensorData(t);
+}
+
+static float* output(Call* c, int i, int rank, const int64_t* dims) {
+  return output_of(c, i, TF_FLOAT, rank, dims);
 }
 
 // matrix returns the sizes of an input of rank 2. It does not keep a reference to the input.
@@ -430,13 +435,19 @@ static Run* divide(Call* c, const int32_t* ids, int64_t rows, int64_t length, in
   return run;
 }
 
+static TF_DataType number_type(const Attention* a) { return a->narrow ? TF_BFLOAT16 : TF_FLOAT; }
+
+// How many numbers of the type hold the two floats that are kept of a softmax.
+static int64_t saved_numbers(const Attention* a) { return a->narrow ? 4 : 2; }
+
 // Sets the positions that are in no run to zero.
-static void clear(const Attention* a, int64_t rows, float* out, int64_t width) {
+static void clear(const Attention* a, int64_t rows, void* out, int64_t width) {
   int64_t token = 0;
+  width *= (int64_t)TF_DataTypeSize(number_type(a));
   for (int64_t i = 0; i <= a->runs; i++) {
     int64_t begin = rows * a->row_length;
     if (i < a->runs) begin = a->run[i].row * a->row_length + a->run[i].column;
-    memset(out + token * width, 0, (size_t)((begin - token) * width) * sizeof(float));
+    memset((char*)out + token * width, 0, (size_t)((begin - token) * width));
     if (i < a->runs) token = begin + a->run[i].length;
   }
 }
@@ -445,7 +456,7 @@ static void clear(const Attention* a, int64_t rows, float* out, int64_t width) {
 // local attention, starting at input i.
 static Attention shape(Call* c, int i, bool local, int64_t* rows, int64_t* tokens) {
   TF_Tensor *qkv = input(c, i), *ids = input(c, i + 1), *heads = input(c, i + 2);
-  Attention a = {.qkv = floats(qkv)};
+  Attention a = {.qkv = floats(qkv), .narrow = qkv != NULL && TF_TensorType(qkv) == TF_BFLOAT16};
   *rows = dim(c, ids, 2, 0);
   a.row_length = dim(c, ids, 2, 1);
   *tokens = dim(c, qkv, 2, 0);
@@ -469,18 +480,20 @@ static Attention shape(Call* c, int i, bool local, int64_t* rows, int64_t* token
 
 // attention(qkv, sequence_ids, heads) -> context, and
 // attention_dropout(..., rate, key, counter) -> context, query, key, value, weights, dropped;
-// local attention has a window behind heads.
+// local attention has a window behind heads. qkv and all outputs are float32, or all bfloat16.
 static void attend(TF_OpKernelContext* context, bool train, bool local) {
   Call c = begin(context);
   int64_t rows, tokens;
   Attention a = shape(&c, 0, local, &rows, &tokens);
-  a.y = output(&c, 0, 2, (int64_t[]){tokens, a.width});
+  TF_DataType type = number_type(&a);
+  a.y = output_of(&c, 0, type, 2, (int64_t[]){tokens, a.width});
   if (train) {
     a.dropout = dropout(&c, 3 + local, 4 + local, 5 + local);
     // The output that holds the queries with TensorFlow's own operations holds the maximum and
-    // the reciprocal sum of the softmax. The other outputs for the gradient are empty.
-    a.save = output(&c, 1, 3, (int64_t[]){tokens, a.heads, 2});
-    for (int i = 2; i < 6; i++) nothing(&c, i, TF_FLOAT);
+    // the reciprocal sum of the softmax, each in the place of two numbers if these are narrow. The
+    // other outputs for the gradient are empty.
+    a.save = output_of(&c, 1, type, 3, (int64_t[]){tokens, a.heads, saved_numbers(&a)});
+    for (int i = 2; i < 6; i++) nothing(&c, i, type);
   }
   if (ok(&c)) {
     clear(&a, rows, a.y, a.width);
@@ -518,13 +531,13 @@ static void attend_gradient(TF_OpKernelContext* context, bool local) {
   Call c = begin(context);
   int64_t rows, tokens, dims[2];
   matrix(&c, 1, dims);
-  float* dqkv = instead(&c, 1, 0, 2, dims);
+  void* dqkv = instead(&c, 1, 0, 2, dims);
   Attention a = shape(&c, 1, local, &rows, &tokens);
   int64_t width = 3 * a.width;
   a.dy = vector(&c, 0, tokens * a.width);
   a.dropout = dropout(&c, 4 + local, 5 + local, 6 + local);
   a.context = vector(&c, 7 + local, tokens * a.width);
-  a.saved = vector(&c, 8 + local, tokens * a.heads * 2);
+  a.saved = vector(&c, 8 + local, tokens * a.heads * saved_numbers(&a));
   a.dqkv = dqkv;
   float* dbias = local ? NULL : output(&c, 1, 1, &width);
   a.partial = temporary(&c, a.runs * width);
@@ -695,6 +708,27 @@ static const struct {
   bool stateful;  // takes variables
   const char *in[15], *out[7];
 } kOps[] = {
+// The operations of attention whose numbers have a type.
+#define ATTENTION(suffix, type)                                                                    \
+  {"GorbitAttention" suffix, attention, unknown, false,                                            \
+   {"qkv: " type, "sequence_ids: int32", "heads: int32"}, {"context: " type}},                     \
+  {"GorbitAttentionDropout" suffix, attention_dropout, unknown, false,                             \
+   {"qkv: " type, "sequence_ids: int32", "heads: int32", DRAWN}, {"context: " type, SAVED(type)}}, \
+  {"GorbitAttentionDropoutGradient" suffix, attention_dropout_gradient, unknown, false,            \
+   {"dy: " type, "qkv: " type, "sequence_ids: int32", "heads: int32", DRAWN, "context: " type,     \
+    SAVED(type)},                                                                                  \
+   {"dqkv: " type, "dbias: float"}},                                                               \
+  {"GorbitLocalAttention" suffix, local_attention, unknown, false,                                 \
+   {"qkv: " type, "sequence_ids: int32", "heads: int32", "window: int32"}, {"context: " type}},    \
+  {"GorbitLocalAttentionDropout" suffix, local_attention_dropout, unknown, false,                  \
+   {"qkv: " type, "sequence_ids: int32", "heads: int32", "window: int32", DRAWN},                  \
+   {"context: " type, SAVED(type)}},                                                               \
+  {"GorbitLocalAttentionDropoutGradient" suffix, local_attention_dropout_gradient, unknown, false, \
+   {"dy: " type, "qkv: " type, "sequence_ids: int32", "heads: int32", "window: int32", DRAWN,      \
+    "context: " type, SAVED(type)},                                                                \
+   {"dqkv: " type}}
+#define SAVED(type) \
+  "q: " type, "k: " type, "v: " type, "weights: " type, "dropped: " type
     {"GorbitGelu", gelu, same, false, {"x: float"}, {"y: float"}},
     {"GorbitGeluGradient", gelu_gradient, same, false, {"dy: float", "x: float"},
      {"dx: float", "dbias: float", "y: float"}},
@@ -707,24 +741,8 @@ static const struct {
     {"GorbitResidualNormDropoutGradient", residual_norm_dropout_gradient, same, false,
      {"dy: float", "scale: float", DRAWN, "normalized: float", "reciprocal: float", "keep: bool"},
      {"dx: float", "dbias: float", "dresidual: float", "dscale: float", "doffset: float"}},
-    {"GorbitAttention", attention, unknown, false,
-     {"qkv: float", "sequence_ids: int32", "heads: int32"}, {"context: float"}},
-    {"GorbitAttentionDropout", attention_dropout, unknown, false,
-     {"qkv: float", "sequence_ids: int32", "heads: int32", DRAWN},
-     {"context: float", "q: float", "k: float", "v: float", "weights: float", "dropped: float"}},
-    {"GorbitAttentionDropoutGradient", attention_dropout_gradient, unknown, false,
-     {"dy: float", "qkv: float", "sequence_ids: int32", "heads: int32", DRAWN, "context: float",
-      "q: float", "k: float", "v: float", "weights: float", "dropped: float"},
-     {"dqkv: float", "dbias: float"}},
-    {"GorbitLocalAttention", local_attention, unknown, false,
-     {"qkv: float", "sequence_ids: int32", "heads: int32", "window: int32"}, {"context: float"}},
-    {"GorbitLocalAttentionDropout", local_attention_dropout, unknown, false,
-     {"qkv: float", "sequence_ids: int32", "heads: int32", "window: int32", DRAWN},
-     {"context: float", "q: float", "k: float", "v: float", "weights: float", "dropped: float"}},
-    {"GorbitLocalAttentionDropoutGradient", local_attention_dropout_gradient, unknown, false,
-     {"dy: float", "qkv: float", "sequence_ids: int32", "heads: int32", "window: int32", DRAWN,
-      "context: float", "q: float", "k: float", "v: float", "weights: float", "dropped: float"},
-     {"dqkv: float"}},
+    ATTENTION("", "float"),
+    ATTENTION("Bf16", "bfloat16"),
     {"GorbitRotary", rotary, same, false,
      {"x: float", "cosines: float", "sines: float", "heads: int32"}, {"y: float"}},
     {"GorbitScaleNorm", scale_norm, same, false,

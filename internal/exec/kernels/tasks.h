@@ -579,11 +579,32 @@ static bool NAME(room)(NAME(Room) * r, const Attention* a, int64_t task) {
   return true;
 }
 
-// Copies a run's part of a head from rows with a stride.
-INLINE void NAME(take)(float* to, int64_t dp, const float* from, int64_t stride, int64_t n, int64_t d,
-                       float factor) {
-  for (int64_t i = 0; i < n; i++) {
-    for (int64_t j = 0; j < d; j++) to[i * dp + j] = from[i * stride + j] * factor;
+// Returns number i of a tensor, which is bfloat16 if narrow.
+INLINE float NAME(read)(const void* from, int64_t i, bool narrow) {
+  if (!narrow) return ((const float*)from)[i];
+  uint32_t bits = (uint32_t)((const uint16_t*)from)[i] << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// Sets number i of a tensor. Halves are rounded to even, as TensorFlow does.
+INLINE void NAME(write)(void* to, int64_t i, float x, bool narrow) {
+  if (!narrow) {
+    ((float*)to)[i] = x;
+    return;
+  }
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  ((uint16_t*)to)[i] = (uint16_t)(x == x ? rounded : 0x7fc0);
+}
+
+// Copies a run's part of a head from rows with a stride, the first of which begins at number `at`.
+INLINE void NAME(take)(float* to, int64_t dp, const void* from, int64_t at, int64_t stride, int64_t n,
+                       int64_t d, float factor, bool narrow) {
+  for (int64_t i = 0; i < n; i++, at += stride) {
+    for (int64_t j = 0; j < d; j++) to[i * dp + j] = NAME(read)(from, at + j, narrow) * factor;
     for (int64_t j = d; j < dp; j++) to[i * dp + j] = 0;
   }
 }
@@ -615,8 +636,9 @@ INLINE bool NAME(next)(const Attention* a, NAME(Room) * r, bool gradient) {
   r->m = end - r->low;
   r->mp = (r->m + W - 1) / W * W;
 
-  const float* qkv = a->qkv + r->token * 3 * h + r->head * d;
-  NAME(take)(r->q, dp, qkv + r->first * 3 * h, 3 * h, r->last - r->first, d, 1.0f / sqrtf((float)d));
+  int64_t row = 3 * h, query = r->token * row + r->head * d;
+  NAME(take)(r->q, dp, a->qkv, query + r->first * row, row, r->last - r->first, d,
+             1.0f / sqrtf((float)d), a->narrow);
   int64_t old = r->ready, fresh = end - old, kept = old - r->low, rows = old * dp;
   for (int64_t j = 0; j < d && r->low > before; j++) {
     float *kt = r->kt + j * r->columns, *vt = r->vt + j * r->columns;
@@ -625,8 +647,9 @@ INLINE bool NAME(next)(const Attention* a, NAME(Room) * r, bool gradient) {
   }
   if (fresh == 0) return true;
   r->ready = end;
-  NAME(take)(r->k + rows, dp, qkv + old * 3 * h + h, 3 * h, fresh, d, 1.0f);
-  NAME(take)(r->v + rows, dp, qkv + old * 3 * h + 2 * h, 3 * h, fresh, d, 1.0f);
+  int64_t key = query + old * row + h;
+  NAME(take)(r->k + rows, dp, a->qkv, key, row, fresh, d, 1.0f, a->narrow);
+  NAME(take)(r->v + rows, dp, a->qkv, key + h, row, fresh, d, 1.0f, a->narrow);
   NAME(transpose)(r->kt + kept, r->columns, r->k + rows, dp, fresh, d);
   if (!gradient) return true;
   NAME(transpose)(r->vt + kept, r->columns, r->v + rows, dp, fresh, d);
@@ -720,19 +743,21 @@ static void NAME(attention)(void* argument, int64_t task) {
                   r.m, false);
     float factor = a->dropout.on ? a->dropout.factor : 1.0f;
     for (int64_t i = r.first; i < r.last; i++) {
-      float* y = a->y + (token + i) * h + head * d;
-      for (int64_t j = 0; j < d; j++) y[j] = r.o[(i - r.first) * r.dp + j] * factor;
+      int64_t at = (token + i) * h + head * d;
+      for (int64_t j = 0; j < d; j++) {
+        NAME(write)(a->y, at + j, r.o[(i - r.first) * r.dp + j] * factor, a->narrow);
+      }
     }
   }
 }
 
-// Writes n rows of d values to the gradient, and adds them to sum.
-INLINE void NAME(give)(float* to, int64_t stride, float* sum, const float* from, int64_t dp,
+// Writes n rows of d values to the gradient, the first to number `at`, and adds them to sum.
+INLINE void NAME(give)(const Attention* a, int64_t at, float* sum, const float* from, int64_t dp,
                        int64_t n, int64_t d, float factor) {
-  for (int64_t i = 0; i < n; i++) {
+  for (int64_t i = 0; i < n; i++, at += 3 * a->width) {
     for (int64_t j = 0; j < d; j++) {
       float x = from[i * dp + j] * factor;
-      to[i * stride + j] = x;
+      NAME(write)(a->dqkv, at + j, x, a->narrow);
       sum[j] += x;
     }
   }
@@ -745,10 +770,11 @@ INLINE void NAME(soften)(const Attention* a, NAME(Room) * r) {
   for (int64_t i = r->first; i < r->last; i++) {
     int64_t row = (i - r->first) * r->mp;
     float *w = r->weights + row, *s = r->scores + row;
-    const float *dy = a->dy + at + i * h, *y = a->context + at + i * h;
     const float* save = a->saved + ((r->token + i) * a->heads + r->head) * 2;
     float inner = 0;
-    for (int64_t j = 0; j < d; j++) inner += dy[j] * y[j];
+    for (int64_t j = at + i * h; j < at + i * h + d; j++) {
+      inner += NAME(read)(a->dy, j, a->narrow) * NAME(read)(a->context, j, a->narrow);
+    }
     for (int64_t j = 0; j < r->mp; j += W) {
       vf e = NAME(exp)(LOAD(w + j) - save[0]) * save[1];
       STORE(w + j, e);
@@ -777,12 +803,12 @@ static void NAME(attention_gradient)(void* argument, int64_t task) {
   }
   int64_t d = r.d, dp = r.dp, h = a->width, row = 3 * h, at = r.token * h + r.head * d;
   float factor = a->dropout.on ? a->dropout.factor : 1.0f;
-  float* dqkv = a->dqkv + 3 * r.token * h + r.head * d;
+  int64_t query = r.token * row + r.head * d;
   float* sum = a->partial + (task / a->heads) * row + r.head * d;
   for (int part = 0; part < 3; part++) memset(sum + part * h, 0, (size_t)d * 4);
   for (int64_t given = 0; NAME(next)(a, &r, true);) {
     int64_t count = r.last - r.first, low = r.low * dp;
-    NAME(take)(r.o, dp, a->dy + at + r.first * h, h, count, d, factor);
+    NAME(take)(r.o, dp, a->dy, at + r.first * h, h, count, d, factor, a->narrow);
     NAME(score)(a, &r, r.weights);
     NAME(product)(r.scores, r.mp, r.o, dp, 1, r.vt, r.columns, count, r.mp, d, false);
     NAME(soften)(a, &r);
@@ -790,12 +816,13 @@ static void NAME(attention_gradient)(void* argument, int64_t task) {
     NAME(product)(r.dk + low, dp, r.scores, 1, r.mp, r.q, dp, r.m, dp, count, true);
     // The gradient of the queries in the place of that of their contexts.
     NAME(product)(r.o, dp, r.scores, r.mp, 1, r.k + low, dp, count, dp, r.m, false);
-    NAME(give)(dqkv + r.first * row, row, sum, r.o, dp, count, d, 1.0f / sqrtf((float)d));
+    NAME(give)(a, query + r.first * row, sum, r.o, dp, count, d, 1.0f / sqrtf((float)d));
     // The keys that no other query sees are done.
     int64_t done = r.last == r.n ? r.n : a->window > 0 ? r.last - a->window : 0;
     if (done <= given) continue;
-    NAME(give)(dqkv + given * row + h, row, sum + h, r.dk + given * dp, dp, done - given, d, 1.0f);
-    NAME(give)(dqkv + given * row + 2 * h, row, sum + 2 * h, r.v + given * dp, dp, done - given, d, 1.0f);
+    int64_t at_key = query + h + given * row;
+    NAME(give)(a, at_key, sum + h, r.dk + given * dp, dp, done - given, d, 1.0f);
+    NAME(give)(a, at_key + h, sum + 2 * h, r.v + given * dp, dp, done - given, d, 1.0f);
     given = done;
   }
 }

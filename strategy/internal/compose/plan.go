@@ -1,8 +1,6 @@
 package compose
 
 import (
-	"slices"
-
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
@@ -96,7 +94,7 @@ const longRow = 4096
 // LongRows returns the number of tokens that a row of a micro-batch may have at no extra cost
 // because attention is limited to sequences. It returns 0 if attention covers whole rows.
 func (p *Plan) LongRows() int {
-	if slices.Contains(p.Kernels, kernels.AttentionDropout) || slices.Contains(p.Kernels, kernels.Attention) {
+	if kernels.WithinSequences(p.Kernels) {
 		return longRow
 	}
 	return 0
