@@ -14,6 +14,7 @@ import (
 	"maps"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	tf "github.com/wamuir/graft/tensorflow"
