@@ -30,6 +30,7 @@ def stop(*_):
     os._exit(75)
 
 signal.signal(signal.SIGINT, stop)
+signal.signal(signal.SIGTERM, stop)
 open("args", "w").write(json.dumps(sys.argv[1:]))
 {body}
 """
@@ -42,6 +43,14 @@ print("train | step:      2 | output: {'loss': 0.5}", flush=True)
 say(event="save", step=2, path="run/checkpoints/ckpt-2")
 say(event="metrics", phase="eval", step=2, metrics={"accuracy": 0.75})
 """
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """Has Ctrl-C raise KeyboardInterrupt also where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -111,6 +120,13 @@ def test_a_callback_stops(program):
 
     assert gorbit.train(run="run", callbacks=[callback], progress=False).stopped
     assert seen == ["metrics", "save", "metrics"]
+    assert pathlib.Path("saved").exists()
+
+
+def test_a_callback_stops_without_ctrl_c(program):
+    program(TRAINING + "time.sleep(600)")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a shell
+    assert gorbit.train(run="run", callbacks=[lambda _: gorbit.STOP], progress=False).stopped
     assert pathlib.Path("saved").exists()
 
 
