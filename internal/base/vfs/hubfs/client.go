@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,7 +119,10 @@ func NewClient(a Account) (*Client, error) {
 	a.Endpoint = strings.TrimRight(a.Endpoint, "/")
 	a.Stall = cmp.Or(a.Stall, DefaultStall)
 	transport := web.Transport(a.Stall)
-	transport.ForceAttemptHTTP2 = false // a file that stalls must not hide behind another on its connection
+	// A file that stalls must not hide behind another on its connection. What Go's transport offers servers
+	// was cloned with it, and would be taken at its word by those that speak HTTP/2.
+	transport.ForceAttemptHTTP2 = false
+	transport.TLSClientConfig = &tls.Config{NextProtos: []string{"http/1.1"}}
 	return &Client{Account: a, hub: u, http: &http.Client{
 		// A redirect to another host must not have the token, and one of an upload has no body.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
