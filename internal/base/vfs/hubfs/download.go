@@ -228,7 +228,17 @@ func (s *FS) download(ctx context.Context, snap *snapshot, a address, content sa
 	defer f.Close()
 	s.cfg.Log.Info("download", "file", a.String(), "bytes", content.size)
 	r := Call{What: "download " + a.String(), Method: http.MethodGet, URL: s.client.Endpoint + a.content(snap.commit), Advice: "; the same command, given again, goes on where it ended"}
-	err = s.client.again(ctx, r, func() (http.Header, bool, error) { return s.receive(ctx, r, f, content) })
+	most, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return "", err
+	}
+	err = s.client.again(ctx, r, func() (http.Header, bool, error) {
+		header, err := s.receive(ctx, r, f, content)
+		has, _ := f.Seek(0, io.SeekEnd) // the next attempt says what is wrong
+		moved := has > most             // and not only sent again, by a server without ranges
+		most = max(most, has)
+		return header, moved, err
+	})
 	if err != nil {
 		return "", err
 	}
@@ -247,17 +257,17 @@ func (s *FS) download(ctx context.Context, snap *snapshot, a address, content sa
 	return blob, vfs.SyncDir(blobs)
 }
 
-// receive asks for what a file lacks of its content, and writes it. moved reports whether bytes came.
-func (s *FS) receive(ctx context.Context, r Call, f *os.File, content said) (header http.Header, moved bool, err error) {
+// receive asks for what a file lacks of its content, and writes it.
+func (s *FS) receive(ctx context.Context, r Call, f *os.File, content said) (header http.Header, err error) {
 	at, err := f.Seek(0, io.SeekEnd)
 	if at > content.size {
 		at, err = 0, f.Truncate(0)
 	}
 	if err != nil {
-		return nil, false, Permanent(err)
+		return nil, Permanent(err)
 	}
 	if at == content.size {
-		return nil, false, nil
+		return nil, nil
 	}
 	r.Header = map[string]string{"Accept-Encoding": "identity"}
 	if at > 0 {
@@ -265,7 +275,7 @@ func (s *FS) receive(ctx context.Context, r Call, f *os.File, content said) (hea
 	}
 	response, err := s.client.follow(ctx, r, true)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	defer response.Body.Close()
 	switch response.StatusCode {
@@ -274,36 +284,36 @@ func (s *FS) receive(ctx context.Context, r Call, f *os.File, content said) (hea
 	case http.StatusPartialContent:
 		var from, to int64
 		if _, err := fmt.Sscanf(response.Header.Get("Content-Range"), "bytes %d-%d/", &from, &to); err != nil || at == 0 || from != at || to != content.size-1 {
-			return nil, false, Permanent(fmt.Errorf("%s: the hub sends %q; expected bytes %d-%d", r.What, response.Header.Get("Content-Range"), at, content.size-1))
+			return nil, Permanent(fmt.Errorf("%s: the hub sends %q; expected bytes %d-%d", r.What, response.Header.Get("Content-Range"), at, content.size-1))
 		}
 	case http.StatusRequestedRangeNotSatisfiable:
-		return response.Header, false, errors.Join(fmt.Errorf("%s: the hub has no byte %d", r.What, at), f.Truncate(0))
+		return response.Header, errors.Join(fmt.Errorf("%s: the hub has no byte %d", r.What, at), f.Truncate(0))
 	default:
 		_, err := s.client.content(r, response)
-		return response.Header, false, cmp.Or(err, Permanent(fmt.Errorf("%s: the hub answers %s; expected 200 OK", r.What, response.Status)))
+		return response.Header, cmp.Or(err, Permanent(fmt.Errorf("%s: the hub answers %s; expected 200 OK", r.What, response.Status)))
 	}
 	left := content.size - at
 	if n := response.ContentLength; n >= 0 && n != left {
-		return nil, false, Permanent(fmt.Errorf("%s: the hub sends %d bytes; expected %d", r.What, n, left))
+		return nil, Permanent(fmt.Errorf("%s: the hub sends %d bytes; expected %d", r.What, n, left))
 	}
 	if _, err = f.Seek(at, io.SeekStart); err == nil {
 		err = f.Truncate(at)
 	}
 	if err != nil {
-		return nil, false, Permanent(err)
+		return nil, Permanent(err)
 	}
 	n, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{io.LimitReader(response.Body, left+1)}, make([]byte, 1<<20))
 	switch of := (*fs.PathError)(nil); {
 	case errors.As(err, &of):
-		return nil, false, Permanent(err) // of this machine's disk
+		return nil, Permanent(err) // of this machine's disk
 	case err != nil:
-		return nil, n > 0, fmt.Errorf("%s: %w after %d of %d bytes", r.What, s.client.broken(err), at+n, content.size)
+		return nil, fmt.Errorf("%s: %w after %d of %d bytes", r.What, s.client.broken(err), at+n, content.size)
 	case n < left:
-		return nil, n > 0, fmt.Errorf("%s: the connection was closed after %d of %d bytes", r.What, at+n, content.size)
+		return nil, fmt.Errorf("%s: the connection was closed after %d of %d bytes", r.What, at+n, content.size)
 	case n > left:
-		return nil, false, Permanent(errors.Join(fmt.Errorf("%s: the hub sends more than the %d bytes that it said", r.What, content.size), f.Truncate(0)))
+		return nil, Permanent(errors.Join(fmt.Errorf("%s: the hub sends more than the %d bytes that it said", r.What, content.size), f.Truncate(0)))
 	}
-	return nil, true, nil
+	return nil, nil
 }
 
 // lock waits until no other process downloads a file.

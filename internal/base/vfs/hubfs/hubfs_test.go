@@ -168,6 +168,7 @@ func TestTroubles(t *testing.T) {
 		{"a cut", nil, "hub:acme/encoder/model.safetensors", "", "all bytes=1000-"},
 		{"a stall", nil, "hub:acme/encoder/model.safetensors", "", "all bytes=2000-"},
 		{"stalls", always(hubtest.Trouble{Stall: true}), "hub:acme/encoder/model.safetensors", "download hub:acme/encoder/model.safetensors: no byte came or went for 300ms after 0 of 3000 bytes; it was tried 3 times; the same command, given again, goes on where it ended", "all all all"},
+		{"cuts without ranges", always(hubtest.Trouble{After: 1000, Cut: true, Whole: true}), "hub:acme/encoder/model.safetensors", "after 1000 of 3000 bytes; it was tried 3 times", "all bytes=1000- bytes=1000- bytes=1000-"},
 		{"other bytes", always(hubtest.Trouble{Other: true}), "hub:acme/encoder/model.safetensors", "what the hub sent is not what it said", "all"},
 		{"a size", always(hubtest.Trouble{More: 5}), "hub:acme/encoder/model.safetensors", "the hub sends 3000 bytes; expected 3005", "all"},
 		{"a smaller size", always(hubtest.Trouble{More: -5}), "hub:acme/encoder/model.safetensors", "the hub sends 3000 bytes; expected 2995", "all"},
