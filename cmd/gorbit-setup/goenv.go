@@ -42,7 +42,8 @@ func goSettings(ctx context.Context) (*settings, error) {
 	return s, nil
 }
 
-// writable returns an error if what is written to Go's settings would have no effect.
+// writable returns an error if what is written to Go's settings would have no effect, or the environment
+// says other flags than they do.
 func (s *settings) writable() error {
 	if s.GOENV == "" || s.GOENV == "off" {
 		return fault.Usagef("GOENV is off, so that Go keeps no settings; unset GOENV, or take the output of gorbit-setup --print")

@@ -83,6 +83,11 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if !o.print {
+		if err := settings.writable(); err != nil {
+			return err
+		}
+	}
 	if o.undo {
 		if err := settings.remove(); err != nil {
 			return err
@@ -92,11 +97,6 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 		}
 		_, err := fmt.Fprintln(stdout, "Go's settings have nothing of gorbit-setup any more; its files stay, to be removed by hand")
 		return err
-	}
-	if !o.print {
-		if err := settings.writable(); err != nil {
-			return err
-		}
 	}
 	if err := settings.checkCompiler(ctx); err != nil {
 		return err

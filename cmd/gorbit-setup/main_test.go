@@ -175,6 +175,13 @@ func TestSettings(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(found[0], "include/tensorflow/core/other.h")); err == nil {
 		t.Error("a header that nothing includes was kept")
 	}
+	before := goEnv(t, "CGO_LDFLAGS")
+	t.Setenv("CGO_LDFLAGS", "-lother")
+	wrong(t, fault.Usage, `CGO_LDFLAGS is set to "-lother" in the environment, which hides Go's settings; unset it, .*`, "--undo")
+	t.Setenv("CGO_LDFLAGS", "")
+	if after := goEnv(t, "CGO_LDFLAGS"); after != before {
+		t.Errorf("an --undo that was refused changed CGO_LDFLAGS from %s to %s", before, after)
+	}
 	setUp(t, "--undo")
 	if c, ld := goEnv(t, "CGO_CFLAGS"), goEnv(t, "CGO_LDFLAGS"); c != `-O1 '-DMINE=a b'` || ld != defaultFlags {
 		t.Errorf("after --undo, CGO_CFLAGS are %s and CGO_LDFLAGS %s", c, ld)
