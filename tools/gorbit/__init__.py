@@ -200,6 +200,11 @@ def predict(
     Raises:
         Error: what is wrong.
     """
+    if params.get("out"):
+        raise Error("out is given; leave it out: the answers are the result", 2)
+    for name in ("file", "split", "text_column", "pair_column"):
+        if texts is not None and params.get(name) is not None:
+            raise Error(f"texts and {name} are both given; expected one of them", 2)
     with contextlib.ExitStack() as stack:
         if isinstance(texts, str) or isinstance(pairs, str):
             raise Error("a string is given; expected a list of strings", 2)

@@ -90,7 +90,7 @@ class Process:
             show: whether its standard output is shown, too.
 
         Raises:
-            Error: with the program's sentence, if it fails.
+            Error: with the program's sentence, if it fails, or is stopped and its output not shown.
             KeyboardInterrupt: after the program has saved and stopped.
             Exception: what a callback raised, after the program has saved and stopped.
         """
@@ -131,6 +131,8 @@ class Process:
             raise self._failure
         if self._failure:  # KeyboardInterrupt and SystemExit
             raise self._failure
+        if code == STOPPED and not show:  # what was written is not all
+            raise Error("the program was stopped by a signal; expected it to end by itself", code)
         if code not in (0, STOPPED):
             raise Error(self._sentence(code), code)
         return code

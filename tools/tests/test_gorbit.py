@@ -223,6 +223,31 @@ for line in open(path):
         gorbit.predict("run", "a")
 
 
+@pytest.mark.parametrize(
+    ("params", "want"),
+    [
+        ({"file": "a.csv"}, "texts and file are both given"),
+        ({"split": "test"}, "texts and split are both given"),
+        ({"text_column": "b"}, "texts and text_column are both given"),
+        ({"out": "answers.csv"}, "out is given"),
+    ],
+)
+def test_predict_with_two_meanings(program, params, want):
+    program("")
+    with pytest.raises(gorbit.Error, match=want):
+        gorbit.predict("run", ["a"], progress=False, **params)
+
+
+def test_a_stopped_program_has_no_result(program):
+    program("""
+print(json.dumps({"label": "good"}), flush=True)
+sys.exit(75)
+""")
+    with pytest.raises(gorbit.Error, match="stopped by a signal") as raised:
+        gorbit.predict("run", ["a", "b"], progress=False)
+    assert raised.value.code == 75
+
+
 def test_metrics_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     log = tmp_path / "metrics.jsonl"
