@@ -17,7 +17,7 @@ import (
 )
 
 // writeShards writes two files of safetensors and their index, after change has changed what that says.
-func writeShards(t *testing.T, change func(of map[string]string)) string {
+func writeShards(t testing.TB, change func(of map[string]string)) string {
 	t.Helper()
 	dir := t.TempDir()
 	of := map[string]string{"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors", "c": "model-00002-of-00002.safetensors"}
@@ -100,4 +100,43 @@ func TestShardsThatDiffer(t *testing.T) {
 			t.Errorf("%v is no damage", err)
 		}
 	}
+}
+
+// FuzzShards holds that an index which is accepted names every tensor of its files, where it is.
+func FuzzShards(f *testing.F) {
+	dir := writeShards(f, nil)
+	path := filepath.Join(dir, "model"+shardsSuffix)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(content)
+	f.Add([]byte(`{"weight_map":{"a":"model-00001-of-00002.safetensors"}}`))
+	f.Add([]byte(`{"weight_map":{"a":"../model-00001-of-00002.safetensors"}}`))
+	f.Add([]byte(`{"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00001-of-00002.safetensors"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		all, err := openShards(path)
+		if err != nil {
+			return
+		}
+		defer all.Close()
+		var index struct {
+			Of map[string]string `json:"weight_map"`
+		}
+		if err := json.Unmarshal(data, &index); err != nil || len(all.Entries()) != len(index.Of) {
+			t.Errorf("%d tensors of %q, %v", len(all.Entries()), data, err)
+		}
+		for _, e := range all.Entries() {
+			want := "model-00001-of-00002.safetensors"
+			if e.Name != "a" {
+				want = "model-00002-of-00002.safetensors"
+			}
+			if index.Of[e.Name] != want {
+				t.Errorf("tensor %q is accepted in %q; expected %s", e.Name, index.Of[e.Name], want)
+			}
+		}
+	})
 }

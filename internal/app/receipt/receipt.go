@@ -301,6 +301,9 @@ func Parse(content []byte) (*Statement, error) {
 	if err := d.Decode(s); err != nil {
 		return nil, fault.Damagedf("is no receipt: %w", err)
 	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, fault.Damagedf("is no receipt: there is more after its end, at byte %d", d.InputOffset())
+	}
 	if s.Type != statementType || s.PredicateType != predicateType || len(s.Subject) == 0 {
 		return nil, fault.Damagedf("is no receipt of gorbit: its types are %q and %q; expected %q and %q, and subjects", s.Type, s.PredicateType, statementType, predicateType)
 	}
