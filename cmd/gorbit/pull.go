@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +34,12 @@ HF_HUB_OFFLINE=1 means --offline.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// A name that files only begin with is that of a checkpoint, or a mistake.
+			if _, err := vfs.Stat(args[0]); errors.Is(err, fs.ErrNotExist) {
+				if _, none := vfs.Stat(args[0] + ".index"); none != nil {
+					return err
+				}
+			}
 			local, err := vfs.Localize(cmd.Context(), args[0], nil)
 			if err != nil {
 				return err
