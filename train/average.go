@@ -60,6 +60,11 @@ func (a Average) Write(ctx context.Context, out string, env Env) (taken []string
 			return nil, 0, err
 		}
 		defer r.manager.Close()
+		for _, other := range runs {
+			if runfolder.SameFile(r.folder, other.folder) {
+				return nil, 0, fault.Usagef("run %s is given twice, as %s; expected each run once, so that its checkpoints have no more weight than others", folder, other.folder)
+			}
+		}
 		runs = append(runs, r)
 	}
 	var bundles []*checkpoint.Bundle

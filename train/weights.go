@@ -87,6 +87,7 @@ func (w Weights) complete(report *checkpoint.LoadReport, c *graphs.Contract, env
 		return nil
 	}
 	fmt.Fprintf(env.Out, "weights from %s\n", report.Summary())
+	loop.TellUntaken(report, env.Out)
 	err := report.Strict()
 	if err != nil && !w.Untrained {
 		return fault.Usagef("init: %w; train the model, or give --allow-untrained to use it with the random values of the export there", err)

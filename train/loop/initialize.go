@@ -146,13 +146,9 @@ func WantedOf(c *graphs.Contract) []checkpoint.Wanted {
 	return wanted
 }
 
-// ReportInit writes the report of the initial weights to a file, and prints to out a summary and
-// the variables that were not filled.
-func ReportInit(report *checkpoint.LoadReport, path string, out io.Writer) error {
-	if err := vfs.ReplaceFile(path, []byte(report.String()+"\n")); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "initial weights from %s; see %s for all tensors\n", report.Summary(), path)
+// TellUntaken prints what initial weights have learned that is not taken: moving averages, and adapters that the
+// graph lacks.
+func TellUntaken(report *checkpoint.LoadReport, out io.Writer) {
 	averages := func(e checkpoint.Entry) bool { return strings.Contains(e.Name, graphs.AveragePrefix) }
 	if slices.ContainsFunc(report.Unused, averages) {
 		fmt.Fprintln(out, "  the source has moving averages (optimizer.ema or optimizer.swa), which are not taken; for these, give the folder that gorbit export makes of the run")
@@ -160,6 +156,16 @@ func ReportInit(report *checkpoint.LoadReport, path string, out io.Writer) error
 	if slices.ContainsFunc(report.Unused, isAdapter) {
 		fmt.Fprintln(out, "  the source has adapters (LoRA), which the graph lacks, so that what they learned is not taken; for it, give the folder that gorbit export makes of the run, which has them merged")
 	}
+}
+
+// ReportInit writes the report of the initial weights to a file, and prints to out a summary and
+// the variables that were not filled.
+func ReportInit(report *checkpoint.LoadReport, path string, out io.Writer) error {
+	if err := vfs.ReplaceFile(path, []byte(report.String()+"\n")); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "initial weights from %s; see %s for all tensors\n", report.Summary(), path)
+	TellUntaken(report, out)
 	for line := range strings.Lines(report.String() + "\n") {
 		if strings.HasPrefix(line, "  missing ") || strings.HasPrefix(line, "  mismatched ") || strings.HasPrefix(line, "  unverified ") {
 			fmt.Fprint(out, line)

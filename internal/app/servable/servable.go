@@ -316,7 +316,7 @@ func (o Options) describeGeneration(d *layout.Description, model *spb.MetaGraphD
 	for _, name := range names {
 		signature, ok := model.GetSignatureDef()[name]
 		if !ok {
-			return fault.Usagef("the graph's serving model has no signature %s, with which texts are made; expected a graph of this release: make it again with gorbit_export, and take the run's variables by gorbit export --graph GRAPH --init RUN", name)
+			return fault.Usagef("the graph's serving model has no signature %s, with which texts are made; expected a graph of this release: make it again with gorbit_export, and take the run's variables by gorbit export --run RUN --set graph=GRAPH", name)
 		}
 		d.Calls[name] = layout.Call{Inputs: tensorNames(signature.GetInputs()), Outputs: tensorNames(signature.GetOutputs())}
 	}

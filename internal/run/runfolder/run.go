@@ -15,6 +15,7 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/summary"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -67,17 +68,24 @@ type Best struct {
 	Step  int64
 }
 
-// NotRunError says that a folder is not that of a run.
-type NotRunError struct{ Folder string }
+// NotRunError says that a folder is not that of a run. Served says that it is a model that gorbit export wrote.
+type NotRunError struct {
+	Folder string
+	Served bool
+}
 
 func (e *NotRunError) Error() string {
+	if e.Served {
+		return fmt.Sprintf("%s is not a run folder but a model that gorbit export wrote; expected a folder of gorbit train; gorbit-predict --model %[1]s asks the model", e.Folder)
+	}
 	return fmt.Sprintf("%s is not a run folder: it has no %s, which gorbit train writes", e.Folder, Params)
 }
 
 // NotRun returns a NotRunError if err says that a run's params are not there, and err otherwise.
 func NotRun(folder string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return &NotRunError{folder}
+		_, unserved := vfs.Stat(filepath.Join(folder, filepath.FromSlash(layout.DescriptionFile)))
+		return &NotRunError{folder, unserved == nil}
 	}
 	return err
 }
