@@ -8,7 +8,8 @@ the steps and falls to zero, 15 % of the tokens masked. A few steps before say h
 in the budget, evaluations not counted. The losses on the held-out split are printed by time. Then
 both are fine-tuned on MRPC, from these weights and from the first ones, each by its own program.
 
-FOLDER gets curves.json with all numbers, and what both have written.
+FOLDER gets curves.json with all numbers, which is written after each pretraining and at the end,
+and what both have written.
 """
 
 from __future__ import annotations
@@ -62,14 +63,23 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     bench = Bench(args, out)
     bench.prepare()
-    curves = [bench.gorbit(), bench.hf()]
+    curves: list[Curve] = []
+    for pretrain in (bench.gorbit, bench.hf):
+        curves.append(pretrain())
+        write(out, curves, {})
     tuned = bench.tuned()
-    (out / "curves.json").write_text(
-        json.dumps({"curves": [dataclasses.asdict(c) for c in curves], "mrpc": tuned}, indent=1)
-    )
+    write(out, curves, tuned)
     print(report(curves, tuned))
     cli.say(f"numbers and models are in {out}")
     return 0
+
+
+def write(out: pathlib.Path, curves: list[Curve], tuned: dict[str, dict[str, float]]) -> None:
+    """Writes the numbers that are known so far, in place of those of before."""
+    numbers = {"curves": [dataclasses.asdict(c) for c in curves], "mrpc": tuned}
+    new = out / "curves.json.new"
+    new.write_text(json.dumps(numbers, indent=1))
+    new.replace(out / "curves.json")
 
 
 def arguments() -> argparse.Namespace:

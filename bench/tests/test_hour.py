@@ -1,8 +1,12 @@
 """Pretraining for the same time: the lines that are read, and what is printed."""
 
+import argparse
+import json
 import pathlib
 import subprocess
 import sys
+
+import pytest
 
 import hour
 
@@ -32,6 +36,30 @@ def test_losses_stand_by_time():
         "| steps | 20 | 10 | | |",
     ]
     assert got[-1] == "| hf, pretrained | 0.500 | 0.250 |"
+
+
+def test_a_pretraining_is_kept_if_the_next_one_fails(tmp_path, monkeypatch):
+    class Failing:
+        def __init__(self, args, out):
+            pass
+
+        def prepare(self):
+            pass
+
+        def gorbit(self):
+            return hour.Curve("gorbit", 20, [(10, 1.4, 5.25)])
+
+        def hf(self):
+            sys.exit("hour: hf ended with exit code 1")
+
+    monkeypatch.setattr(hour, "Bench", Failing)
+    monkeypatch.setattr(hour, "arguments", lambda: argparse.Namespace(out=str(tmp_path)))
+    with pytest.raises(SystemExit, match="hf ended"):
+        hour.main()
+    assert json.loads((tmp_path / "curves.json").read_text()) == {
+        "curves": [{"peer": "gorbit", "steps": 20, "points": [[10, 1.4, 5.25]]}],
+        "mrpc": {},
+    }
 
 
 def test_wrong_arguments_are_refused():

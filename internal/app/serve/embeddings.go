@@ -101,7 +101,7 @@ func (s *Server) parseEmbedding(of **served, data []byte) (in embedding, example
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&in); err != nil {
-		return in, nil, badf("the body is not what is expected: %v; see the documentation of gorbit serve for its fields", err)
+		return in, nil, badBody(err)
 	}
 	m, err := s.embedding(in.Model)
 	if err != nil {

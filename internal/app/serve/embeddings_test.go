@@ -41,6 +41,8 @@ func TestEmbeddings(t *testing.T) {
 		{`{"input": [9]}`, "one that is not below 9", 400},
 		{`{"input": []}`, "input is []; expected a text", 400},
 		{`{}`, "expected a text, a list of texts", 400},
+		{`{"input": "a", "dimensions": "2"}`, `\"dimensions\" is a JSON string; expected a whole number`, 400},
+		{`{"input": "a"`, "unexpected end of JSON input", 400},
 		{`{"input": "a", "stream": true}`, "unknown field", 400},
 		{`{"model": "words", "input": "a"}`, `model \"words\" is not served for embeddings; expected one of vectors`, 404},
 		{`{"input": "bad"}`, "the model failed", 500},
