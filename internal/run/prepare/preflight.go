@@ -101,6 +101,11 @@ func checkLengthWarmup(p params.Params, c *graphs.Contract) error {
 	if c.Masking == nil && c.Task != task.LanguageModel {
 		return params.Errorf("train.length_warmup", "is given and the graph's task is %s; expected mlm or lm, whose losses are those of tokens and not of whole examples; leave it out", cmp.Or(c.Task, "not known"))
 	}
+	for _, name := range []string{packed.SequenceIDs, packed.PositionIDs} {
+		if c.Feature(name) == nil {
+			return params.Errorf("train.length_warmup", "is given and the graph has no feature %s; expected it, by which rows are cut; leave it out", name)
+		}
+	}
 	return p.CheckLengths()
 }
 
