@@ -25,8 +25,8 @@ are programs. A download that was interrupted goes on where it ended.
 HF_ENDPOINT names another hub, HF_TOKEN is the token, HF_HOME or HF_HUB_CACHE the cache, and
 HF_HUB_OFFLINE=1 means --offline.`,
 		Example: `  gorbit pull hub:acme/encoder
-  python -m gorbit_export bert --task classification --config $(gorbit pull hub:acme/encoder/config.json) \\
-      --out exports/mrpc`,
+  config=$(gorbit pull hub:acme/encoder/config.json)
+  python -m gorbit_export bert --task classification --config $config --out exports/mrpc`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || vfs.Scheme(args[0]) != hubfs.Scheme {
 				return usagef("pull is given %q; expected one path of a hub, such as hub:acme/encoder", args)

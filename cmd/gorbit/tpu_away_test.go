@@ -49,7 +49,7 @@ func tpuCommands(o *onTPU) []tpuCommand {
 	return []tpuCommand{
 		{"train", o.train("RUN", "--steps", "4", "--steps-per-call", "2", "--checkpoint-interval", "2", "--eval-interval", "2"),
 			session(trains, "RunStep train", "RunStep evaluate", "RunStep read", "RunStep train", "RunStep evaluate", "RunStep read"), 0},
-		{"evaluate", []string{"evaluate", "--run", "RUN", "--set", "data.rows=8"}, session(reads, "RunStep assigned", "RunStep evaluate"), len(start)},
+		{"evaluate", []string{"evaluate", "--run", "RUN", "--set", "data.rows=8"}, session(reads, "RunStep evaluate"), len(start)},
 		{"predict", []string{"predict", "--run", "RUN", "--text", "a film"}, session(reads, "RunStep predict"), len(start)},
 		{"describe", []string{"tpu", "describe", "--topology"},
 			append(start, silent("shut the TPU down", "ExtendSession"), silent("shut the TPU down", "RunStep shutdown"), tpuCall{call: "CloseSession"}), 0},
