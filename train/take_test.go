@@ -24,7 +24,7 @@ func TestSomeExamples(t *testing.T) {
 		t.Errorf("%+v, %v; expected an evaluation of 9 records", e, err)
 	}
 	p.Data.TrainExamples, p.Train.Epochs = 41, 4
-	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), "the number of records was 40 and is 41") {
+	if _, err := Train(t.Context(), p, run, quiet()); err == nil || !strings.Contains(err.Error(), "data.train_examples was 40 and is 41") {
 		t.Errorf("%v; expected that a run keeps its examples", err)
 	}
 	p.Data.TrainExamples = -1
