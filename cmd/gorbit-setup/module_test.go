@@ -115,9 +115,8 @@ func TestModule(t *testing.T) {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GOCACHE=" + builds, "GOMODCACHE=" + cache, "GOTOOLCHAIN=local", "CUDA_VISIBLE_DEVICES=-1",
 		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache/download"), "GOSUMDB=off", "GOFLAGS=-tags=disable_grpc_modules",
 	}}
-	for _, name := range slices.DeleteFunc(os.Environ(), func(v string) bool { return !strings.HasPrefix(v, "PIP_") }) {
-		s.env = append(s.env, name) // where pip's index is
-	}
+	// Where pip's index is.
+	s.env = append(s.env, slices.DeleteFunc(os.Environ(), func(v string) bool { return !strings.HasPrefix(v, "PIP_") })...)
 	s.must("go", "mod", "init", "example.com/trainer")
 	s.must("go", "get", published.Path+"@"+published.Version)
 	example, err := os.ReadFile(filepath.Join(cache, published.String(), "examples/finetune/main.go"))

@@ -49,7 +49,7 @@ func TestAnonymous(t *testing.T) {
 	}
 
 	c.authorize = func(ctx context.Context, base *http.Transport) (http.RoundTripper, error) {
-		return htransport.NewTransport(ctx, base, option.WithCredentialsJSON([]byte("{}")))
+		return htransport.NewTransport(ctx, base, option.WithAuthCredentialsJSON(option.ServiceAccount, []byte("{}")))
 	}
 	if _, err := New(c).Stat("gs://b/public"); err == nil || !strings.Contains(err.Error(), "expected credentials") {
 		t.Errorf("wrong credentials: %v", err)
