@@ -36,8 +36,15 @@ func TestMemory(t *testing.T) {
 		}
 		runtime.KeepAlive(graph)
 	}()
-	Memory()
-	if after := resident(t); after > before+size/2 {
+	// On a machine with more to do than processors, a finalizer may take longer than Memory waits.
+	after := 0
+	for range 10 {
+		Memory()
+		if after = resident(t); after <= before+size/2 {
+			break
+		}
+	}
+	if after > before+size/2 {
 		t.Errorf("%d bytes before a graph of %d, %d after it", before, size, after)
 	}
 	runtime.KeepAlive(value)
