@@ -1,12 +1,16 @@
 """Pretrains a small encoder with gorbit and with the Hugging Face Trainer, each for the same time.
 
-Usage: python bench/hour.py [--budget 3600] [--venvs DIR] [--out FOLDER]
+Usage: python bench/hour.py [--budget 3600] [--recipes 360] [--venvs DIR] [--out FOLDER]
 
 Both have the tokenizer that gorbit trains on WikiText-2, the same blocks of 128 tokens, the same
 model with the same first weights, and the Trainer's recipe: AdamW, a rate that rises for a tenth of
 the steps and falls to zero, 15 % of the tokens masked. A few steps before say how many each makes
 in the budget, evaluations not counted. The losses on the held-out split are printed by time. Then
 both are fine-tuned on MRPC, from these weights and from the first ones, each by its own program.
+
+--recipes SECONDS also pretrains with gorbit for that time in each of the ways of RECIPES: the first
+is the Trainer's, and each of the others changes one thing of the one before. The last loss of each
+stands beside the time at which the Trainer's curve came there.
 
 FOLDER gets curves.json with all numbers, which is written after each pretraining and at the end,
 and what both have written.
@@ -34,16 +38,20 @@ SHARED = pathlib.Path(ROOT).parent / "shared" / "data"
 PROBED = 12
 """Steps that are timed to learn how many fit into the budget, after WARM."""
 WARM = 4
+ROW = 128
+"""Tokens of a block."""
 POINTS = 10
 """Evaluations of a pretraining."""
-MODEL = {
-    "model_type": "bert",
-    "hidden_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "intermediate_size": 1024,
-    "max_position_embeddings": 128,
+RECIPES: dict[str, dict[str, object]] = {
+    "the Trainer's recipe": {},
+    "rate of 2e-3": {"rate": "2e-3"},
+    "and Muon": {"optimizer": "muon"},
+    "and no dropout": {"hyperparameters": "{hidden_dropout: 0, attention_dropout: 0}"},
+    "and wsd": {"schedule": "wsd"},
+    "and growing batches": {"batches": ((0.25, 0.1), (0.5, 0.2), (1, 0.7))},
+    "and growing rows": {"rows": ((0.25, 0.1), (0.5, 0.2), (1, 0.7))},
 }
+"""What each way of --recipes changes. Batches and rows have shares of their size and of steps."""
 _LINE = re.compile(r"\s*(train|eval) \| step:\s+(\d+) .*'loss': ([\d.]+)")
 
 
@@ -67,9 +75,13 @@ def main() -> int:
     for pretrain in (bench.gorbit, bench.hf):
         curves.append(pretrain())
         write(out, curves, {})
+    ways = bench.recipes(args.recipes) if args.recipes else []
+    write(out, curves + ways, {})
     tuned = bench.tuned()
-    write(out, curves, tuned)
+    write(out, curves + ways, tuned)
     print(report(curves, tuned))
+    if ways:
+        print("\n" + compared(ways, curves[1]))
     cli.say(f"numbers and models are in {out}")
     return 0
 
@@ -86,6 +98,7 @@ def arguments() -> argparse.Namespace:
     """Reads the command line."""
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--budget", type=float, default=3600, help="seconds of each pretraining")
+    p.add_argument("--recipes", type=float, default=0, help="seconds of each way of RECIPES")
     p.add_argument("--vocab-size", type=int, default=8000)
     p.add_argument(
         "--held", type=int, default=300, help="KB of the held-out text (default: %(default)s)"
@@ -94,6 +107,8 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--learning-rate", default="5e-4", help="of the pretraining")
     p.add_argument("--tune-rate", default="1e-4", help="learning rate on MRPC")
     p.add_argument("--tune-epochs", type=int, default=3, help="epochs on MRPC")
+    p.add_argument("--layers", type=int, default=4, help="of the encoder (default: 4)")
+    p.add_argument("--hidden", type=int, default=256, help="its width, 64 to a head (default: 256)")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--wikitext", type=pathlib.Path, default=SHARED / "wikitext2")
     p.add_argument("--mrpc", type=pathlib.Path, default=SHARED / "mrpc")
@@ -133,21 +148,34 @@ class Bench:
         pathlib.Path(held).write_bytes(valid[: valid.rfind(b"\n") + 1])
         size = ["--vocab-size", str(args.vocab_size)]
         self._call("tokenizer", "train", "--type", "wordpiece", *size, "--out", f"{out}/tok", train)
-        data = ["--tokenizer", f"{out}/tok", "--out", f"{out}/blocks", "--max-length", "128"]
+        data = ["--tokenizer", f"{out}/tok", "--out", f"{out}/blocks", "--max-length", str(ROW)]
         self._call("convert", "--task", "mlm", "--train", train, "--dev", held, *data)
         own = (str(args.mrpc / f"{s}.tsv") for s in ("train", "dev"))
         split = [word for pair in zip(("--train", "--dev"), own) for word in pair]
-        data = ["--tokenizer", f"{out}/tok", "--out", f"{out}/mrpc", "--max-length", "128"]
+        data = ["--tokenizer", f"{out}/tok", "--out", f"{out}/mrpc", "--max-length", str(ROW)]
         self._call("convert", "--task", "mrpc", *split, *data)
         # The words that the tokenizer has: fewer than asked for, if the text gives no more.
         manifest = json.loads((out / "blocks" / "manifest.json").read_text())
         config = out / "config.json"
-        config.write_text(json.dumps({**MODEL, "vocab_size": manifest["vocab"]["size"]}))
-        for task, data in (("mlm", "blocks"), ("classification", "mrpc")):
+        model = {
+            "model_type": "bert",
+            "vocab_size": manifest["vocab"]["size"],
+            "hidden_size": args.hidden,
+            "num_hidden_layers": args.layers,
+            "num_attention_heads": args.hidden // 64,
+            "intermediate_size": 4 * args.hidden,
+            "max_position_embeddings": ROW,
+        }
+        config.write_text(json.dumps(model))
+        for task, data, optimizer in (
+            ("mlm", "blocks", "adamw"),
+            ("mlm", "blocks", "muon"),
+            ("classification", "mrpc", "adamw"),
+        ):
             command = [sys.executable, "-m", "gorbit_export", "bert", "--task", task]
             command += ["--config", str(config), "--data", f"{out}/{data}"]
-            env = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "tools")}
-            self._run([*command, "--out", f"{out}/graph-{data}"], env)
+            command += ["--optimizer", optimizer, "--out", f"{out}/graph-{data}-{optimizer}"]
+            self._run(command, {**os.environ, "PYTHONPATH": os.path.join(ROOT, "tools")})
         for split, name in (("train", "blocks"), ("dev", "dev")):
             blocks = finetune_hf.columns(f"{out}/blocks", split, "mlm")
             (out / f"{name}.json").write_text(json.dumps(blocks))
@@ -157,24 +185,40 @@ class Bench:
         self._peer(peers.PRETRAIN, 0, weights=str(out / "first"), config=str(config))
 
     def gorbit(self) -> Curve:
-        """Pretrains with gorbit."""
-        done = self._gorbit("probe", WARM + PROBED, 0)
+        """Pretrains with gorbit as with the Trainer."""
+        return self._pretrain("gorbit", "run", self._args.budget, {})
+
+    def recipes(self, budget: float) -> list[Curve]:
+        """Pretrains with gorbit in each way, for so many seconds."""
+        found, recipe = [], {}
+        for i, (name, change) in enumerate(RECIPES.items()):
+            recipe |= change
+            found.append(self._pretrain(name, f"recipe-{i}", budget, recipe))
+        return found
+
+    def _pretrain(self, name: str, run: str, budget: float, recipe: dict[str, object]) -> Curve:
+        # Steps of the size that a run ends with are timed. Those before are as long as their batch.
+        still = {key: recipe[key] for key in recipe if key not in ("batches", "rows")}
+        done = self._gorbit(f"{run}-probe", WARM + PROBED, 0, still)
         marks = {step: at for kind, step, at, _ in done if kind == "train"}
-        steps = self._steps("gorbit", PROBED / (marks[WARM + PROBED] - marks[WARM]))
+        share = sum(size * share for size, share in recipe.get("batches", ((1, 1),)))
+        rate = PROBED / (marks[WARM + PROBED] - marks[WARM]) / share
+        steps = self._steps(name, rate, budget)
         points, evaluating, ended = [], 0.0, 0.0
-        for kind, step, at, loss in self._gorbit("run", steps, every(steps)):
+        for kind, step, at, loss in self._gorbit(run, steps, every(steps), recipe):
             if kind == "train":
                 ended = at
             else:
                 points.append((step, ended - evaluating, loss))
                 evaluating += at - ended
-        return Curve("gorbit", steps, points)
+        return Curve(name, steps, points)
 
     def hf(self) -> Curve:
         """Pretrains with the Trainer."""
         marks: dict[int, float] = {}
         self._trainer(WARM + PROBED, 0, marks)
-        steps = self._steps("hf", PROBED / (marks[WARM + PROBED] - marks[WARM]))
+        rate = PROBED / (marks[WARM + PROBED] - marks[WARM])
+        steps = self._steps("hf", rate, self._args.budget)
         into = str(self._out / "hf")
         told = self._trainer(steps, every(steps), {}, into=into)
         return Curve("hf", steps, [(i["step"], i["seconds"], i["loss"]) for i in told])
@@ -185,10 +229,10 @@ class Bench:
         first = str(out / "first" / "model.safetensors")
         for name, init in (("pretrained", str(out / "run")), ("first weights", first)):
             run = str(out / f"mrpc-{name.split()[0]}")
-            command = ["train", "--graph", f"{out}/graph-mrpc", "--data", f"{out}/mrpc"]
+            command = ["train", "--graph", f"{out}/graph-mrpc-adamw", "--data", f"{out}/mrpc"]
             command += ["--init", init, "--run", run, "--epochs", str(args.tune_epochs)]
             command += ["--batch-size", str(plan.BATCH), "--learning-rate", args.tune_rate]
-            self._call(*command, *self._recipe())
+            self._call(*command, *self._flags("linear"))
             files = pathlib.Path(run, "evaluations").glob("dev-*.json")
             last = max(files, key=lambda file: int(file.stem.removeprefix("dev-")))
             metrics = json.loads(last.read_text())["metrics"]
@@ -210,28 +254,38 @@ class Bench:
             found[f"hf, {name}"] = {key: told[-1][key] for key in ("accuracy", "f1")}
         return found
 
-    def _recipe(self) -> list[str]:
+    def _flags(self, schedule: str) -> list[str]:
         return [
-            "--seed", str(self._args.seed), "--schedule", "linear",
+            "--seed", str(self._args.seed), "--schedule", schedule,
             "--set", f"optimizer.warmup_ratio={plan.WARMUP_RATIO}",
             "--set", f"optimizer.weight_decay={plan.WEIGHT_DECAY}",
             "--set", f"optimizer.clip_norm={plan.CLIP_NORM}",
         ]  # fmt: skip
 
-    def _steps(self, peer: str, rate: float) -> int:
-        steps = max(POINTS, round(rate * self._args.budget))
-        cli.say(f"{peer}: {rate:.2f} steps/s, {steps} steps for {self._args.budget:.0f} s")
+    def _steps(self, peer: str, rate: float, budget: float) -> int:
+        steps = max(POINTS, round(rate * budget))
+        cli.say(f"{peer}: {rate:.2f} steps/s, {steps} steps for {budget:.0f} s")
         return steps
 
-    def _gorbit(self, run: str, steps: int, every: int) -> list[tuple[str, int, float, float]]:
+    def _gorbit(
+        self, run: str, steps: int, every: int, recipe: dict[str, object]
+    ) -> list[tuple[str, int, float, float]]:
         """Trains, and returns the lines of the loop with the seconds since the program began."""
         args, out = self._args, self._out
-        command = [args.gorbit, "train", "--graph", f"{out}/graph-blocks", "--data"]
-        command += [f"{out}/blocks", "--init", f"{out}/first/model.safetensors"]
-        command += ["--run", f"{out}/{run}", "--steps", str(steps), *self._recipe()]
-        command += ["--batch-size", str(args.batch), "--learning-rate", args.learning_rate]
+        graph = f"{out}/graph-blocks-{recipe.get('optimizer', 'adamw')}"
+        command = [args.gorbit, "train", "--graph", graph, "--data", f"{out}/blocks"]
+        command += ["--init", f"{out}/first/model.safetensors", "--run", f"{out}/{run}"]
+        command += ["--steps", str(steps), *self._flags(recipe.get("schedule", "linear"))]
+        command += ["--batch-size", str(args.batch)]
+        command += ["--learning-rate", recipe.get("rate", args.learning_rate)]
         command += ["--eval-interval", str(every or -2)]
         command += ["--set", f"train.steps_per_loop={every or WARM}"]
+        if "hyperparameters" in recipe:
+            command += ["--set", f"optimizer.hyperparameters={recipe['hyperparameters']}"]
+        for key, param, full in (("batches", "batch", args.batch), ("rows", "length", ROW)):
+            if key in recipe:
+                stages = growth(recipe[key], full, steps)
+                command += ["--set", f"train.{param}_warmup={stages}"]
         cli.say(" ".join(command))
         found, begun = [], time.monotonic()
         env = machine.environment()
@@ -286,6 +340,27 @@ class Bench:
         done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
         if done.returncode:
             sys.exit(f"hour: {command[0]} ended with exit code {done.returncode}")
+
+
+def growth(stages: tuple[tuple[float, float], ...], full: int, steps: int) -> str:
+    """Returns a param of sizes that grow: from a share of the full one on, for a share of steps."""
+    found, begun = [], 0.0
+    for size, share in stages:
+        found.append(f"{round(begun * steps)}:{round(size * full)}")
+        begun += share
+    return ", ".join(found)
+
+
+def compared(ways: list[Curve], peer: Curve) -> str:
+    """Returns the table of the recipes: what each reached, and when the peer's curve did."""
+    rows = []
+    for way in ways:
+        _, seconds, loss = way.points[-1]
+        reached = next((at for _, at, other in peer.points if other <= loss), None)
+        then = "never" if reached is None else f"{reached:.0f}"
+        rows.append([way.peer, str(way.steps), f"{seconds:.0f}", f"{loss:.3f}", then])
+    header = ["recipe", "steps", "s", "loss", f"{peer.peer} there after s"]
+    return tables.markdown(header, rows)
 
 
 def every(steps: int) -> int:

@@ -69,3 +69,21 @@ def test_wrong_arguments_are_refused():
     ):
         got = subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True)
         assert got.returncode == 2 and want in got.stderr, got.stderr
+
+
+def test_growth_goes_from_shares_to_steps():
+    stages = ((0.25, 0.1), (0.5, 0.2), (1, 0.7))
+    assert hour.growth(stages, 32, 1000) == "0:8, 100:16, 300:32"
+
+
+def test_recipes_stand_beside_the_peers_time():
+    peer = hour.Curve("hf", 10, [(5, 10.0, 6.0), (10, 20.0, 5.0)])
+    ways = [
+        hour.Curve("slow", 3, [(3, 2.0, 5.5)]),
+        hour.Curve("fast", 3, [(3, 2.0, 4.5)]),
+    ]
+    got = hour.compared(ways, peer).splitlines()[2:]
+    assert [[cell.strip() for cell in row.split("|")[1:-1]] for row in got] == [
+        ["slow", "3", "2", "5.500", "20"],
+        ["fast", "3", "2", "4.500", "never"],
+    ]
