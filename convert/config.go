@@ -38,6 +38,9 @@ const (
 	// TFRecord is records of tf.train.Example of other programs: .tfrecord, .tfrecords.
 	TFRecord Format = "tfrecord"
 
+	// Parquet is columns by row groups, as the Hub has data sets: .parquet. Null is null of JSON.
+	Parquet Format = "parquet"
+
 	// PlainLines is one text per line, in the column TextField. It is the default for MaskedLM and LanguageModel if no
 	// column is named.
 	PlainLines Format = "lines"
@@ -73,7 +76,7 @@ const (
 // Input is one file of a split.
 type Input struct {
 	Split string // such as train, dev or test: letters, digits and _
-	Path  string
+	Path  string // or a folder with the split's shards, such as train-00000-of-00002.parquet
 }
 
 // Config says what to convert, and how.
@@ -83,6 +86,9 @@ type Config struct {
 	// Schema is the file that says which features records have and of which columns they are made,
 	// in place of Task and of all columns. docs/guide/convert.md describes it.
 	Schema string
+	// ImageShape is the shape that images of ImagesTask are scaled to, [HEIGHT, WIDTH, CHANNELS]; nil is that
+	// of the first image, which all must have.
+	ImageShape Shape
 	// Inputs are the files, in order. A split may have several.
 	Inputs []Input
 	// Out is the folder of the dataset. It is created if necessary.
@@ -177,6 +183,8 @@ type Config struct {
 	Workers int
 	// Progress, if set, is called with the progress of Run, by one goroutine at a time.
 	Progress func(Progress)
+
+	folders map[string][]byte // rows of the folders of ImagesTask
 }
 
 // Progress is the progress of Run. It starts again from 0 when Run does, after it has
@@ -207,8 +215,8 @@ func (c *Config) validateInputs() error {
 			fail("the %s split has a file without a name", in.Split)
 		}
 	}
-	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, NPZ, TFRecord, PlainLines, CoNLL, Brown, SQuAD}, c.Format) {
-		fail("format is %q; expected tsv, csv, jsonl, json, npz, tfrecord, lines, conll, brown or squad", c.Format)
+	if !slices.Contains([]Format{Auto, TSV, CSV, JSONL, JSON, NPZ, TFRecord, Parquet, PlainLines, CoNLL, Brown, SQuAD}, c.Format) {
+		fail("format is %q; expected tsv, csv, jsonl, json, parquet, npz, tfrecord, lines, conll, brown or squad", c.Format)
 	}
 	if c.Delimiter != 0 {
 		if _, err := table.ParseDelimiter(string(rune(c.Delimiter))); err != nil {
@@ -218,7 +226,7 @@ func (c *Config) validateInputs() error {
 	if !slices.Contains([]Charset{"", UTF8, Latin1, Windows1252}, c.Charset) {
 		fail("encoding is %q; expected utf-8, latin-1 or windows-1252", c.Charset)
 	}
-	if c.Vocab == "" && c.Schema == "" {
+	if c.Vocab == "" && c.Schema == "" && !c.images() {
 		fail("no vocabulary is given; expected a tokenizer.json, a .model of SentencePiece, or a BERT vocab.txt with one token per line (--tokenizer)")
 	}
 	if err := c.Tokenizer.Validate(); err != nil {
@@ -238,6 +246,9 @@ func (c *Config) validateColumns() error {
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("convert: "+format, args...)) }
 	c.validateSides(fail)
 	c.validateChoices(fail)
+	if c.validateImages(fail); c.images() {
+		return errors.Join(errs...)
+	}
 	if c.Schema != "" {
 		if c.Task != "" || c.TextColumn != "" || c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil {
 			fail("a schema is given, which has the columns; leave out the task, columns and labels")
@@ -335,7 +346,7 @@ func (c *Config) validateOutput() error {
 
 func (c *Config) taskName() string {
 	switch {
-	case c.Schema != "":
+	case c.Schema != "" || c.images():
 		return SchemaTask
 	case c.Task == "":
 		return TextTask
@@ -382,6 +393,9 @@ func (c *Config) has(split string) bool {
 }
 
 func (c *Config) formatOf(path string) (Format, error) {
+	if c.images() {
+		return JSONL, nil
+	}
 	f := c.Format
 	if f == Auto {
 		f = Format(table.FormatOf(path))
@@ -394,6 +408,9 @@ func (c *Config) formatOf(path string) (Format, error) {
 	}
 	if f == Auto {
 		return Auto, fault.Usagef("convert: the name of %s does not show its format; name it with --format %s", path, c.formats())
+	}
+	if f == PlainLines && c.Format == Auto && table.FormatOf(path) == table.Parquet {
+		return Auto, fault.Usagef("convert: %s has columns, and no text column is given; name it with --text-column", path)
 	}
 	if err := table.CheckDelimiter(path, table.Format(f), c.Format != Auto, c.Delimiter, "--format"); err != nil {
 		return Auto, fmt.Errorf("convert: %w", err)

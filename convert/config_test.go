@@ -42,7 +42,7 @@ func TestValidate(t *testing.T) {
 		{"text as pair", func(c *Config) { c.PairColumn = "t" }, `convert: column "t" is both the text column and the pair column; expected different columns`},
 		{"chats of a class", func(c *Config) { c.ChatColumn = "c" }, "convert: a column of conversations is given, which is for task lm; leave it out"},
 		{"chats and texts", func(c *Config) { c.Task, c.ChatColumn, c.LabelColumn = "lm", "c", "" }, "convert: a column of conversations is given, each of which is an example; leave out the text column, the pair column, the kind of documents and blocks"},
-		{"chats in a table", func(c *Config) { c.Task, c.ChatColumn, c.LabelColumn, c.TextColumn, c.Format = "lm", "c", "", "", CSV }, "convert: a column of conversations is given, and the format is csv; expected jsonl or json"},
+		{"chats in a table", func(c *Config) { c.Task, c.ChatColumn, c.LabelColumn, c.TextColumn, c.Format = "lm", "c", "", "", CSV }, "convert: a column of conversations is given, and the format is csv; expected jsonl, json or parquet"},
 		{"pair as label", func(c *Config) { c.PairColumn, c.LabelColumn = "p", "p" }, `convert: column "p" is both the pair column and the label column; expected different columns`},
 		{"task with columns", func(c *Config) { c.Task = "sst2" }, "convert: task sst2 has fixed columns; name columns only with task text"},
 		{"task with labels", func(c *Config) { c.Task, c.TextColumn, c.Labels = "sst2", "", []string{"a"} }, "convert: task sst2 has fixed labels; name labels only with task text"},

@@ -111,8 +111,11 @@ func (r *imageReader) decode(file []byte) (reason string) {
 
 // hint says which key of the schema would take an image.
 func (r *imageReader) hint(what, key string) string {
-	if r.schema == "" {
+	switch {
+	case r.schema == "":
 		return ""
+	case r.line == 0: // of ImagesTask
+		return fmt.Sprintf("; to %s, give --image-shape HEIGHT,WIDTH,CHANNELS", what)
 	}
 	return fmt.Sprintf("; to %s, set %q of feature %q in %s:%d", what, key, r.name, r.schema, r.line)
 }

@@ -57,11 +57,11 @@ func (c *Config) separator() string {
 func (c *Config) formats() string {
 	switch c.task().kind {
 	case Tokens:
-		return "conll, brown, jsonl or json"
+		return "conll, brown, jsonl, json or parquet"
 	case QuestionAnswering:
-		return "squad, jsonl or json"
+		return "squad, jsonl, json or parquet"
 	}
-	return "tsv, csv, jsonl, json, npz or tfrecord"
+	return "tsv, csv, jsonl, json, parquet, npz or tfrecord"
 }
 
 // formatOfKind returns the format of a file whose name shows f. MaskedLM and LanguageModel without
@@ -92,8 +92,8 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 		fail("a negative column or a highest score is given; they are only for task %s", Embed)
 	}
 	switch {
-	case c.Format == SQuAD && kind != QuestionAnswering, kind == QuestionAnswering && c.Format != Auto && c.Format != SQuAD && c.Format != JSON && c.Format != JSONL:
-		fail("format is %s for task %s; expected squad, jsonl or json for task %s, and others for other tasks", c.Format, c.taskName(), QuestionAnswering)
+	case c.Format == SQuAD && kind != QuestionAnswering, kind == QuestionAnswering && c.Format != Auto && c.Format != SQuAD && c.Format != JSON && c.Format != JSONL && c.Format != Parquet:
+		fail("format is %s for task %s; expected squad, jsonl, json or parquet for task %s, and others for other tasks", c.Format, c.taskName(), QuestionAnswering)
 	case kind == QuestionAnswering && len(c.Labels) > 0:
 		fail("labels are given; task %s has none", QuestionAnswering)
 	case c.ChatColumn != "" && kind != LanguageModel:
@@ -101,7 +101,7 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 	case c.ChatColumn != "" && (c.TextColumn != "" || c.PairColumn != "" || c.Documents != EachText || c.Blocks != JoinDocuments):
 		fail("a column of conversations is given, each of which is an example; leave out the text column, the pair column, the kind of documents and blocks")
 	case c.ChatColumn != "" && c.Format != Auto && !table.Format(c.Format).Objects():
-		fail("a column of conversations is given, and the format is %s; expected jsonl or json", c.Format)
+		fail("a column of conversations is given, and the format is %s; expected jsonl, json or parquet", c.Format)
 	case c.TextColumn == "" && kind != Tokens && !kind.texts() && kind != QuestionAnswering:
 		fail("no text column is given; expected the name of a column (--text-column)")
 	case kind.texts() && (c.PairColumn != "" && kind != LanguageModel || c.LabelColumn != "" || len(c.Labels) > 0):
@@ -117,13 +117,13 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 	case kind == Tokens && c.PairColumn != "":
 		fail("task %s has no pairs; leave out the pair column", c.Task)
 	case tagged && kind != Tokens, c.Format == PlainLines && !kind.texts():
-		fail("format %s is not for task %s; expected tsv, csv, jsonl, json, npz or tfrecord", c.Format, c.taskName())
+		fail("format %s is not for task %s; expected tsv, csv, jsonl, json, parquet, npz or tfrecord", c.Format, c.taskName())
 	case kind == Tokens && (c.Format == CSV || c.Format == TSV):
-		fail("format is %s; expected conll, brown, jsonl or json for task %s", c.Format, c.Task)
+		fail("format is %s; expected conll, brown, jsonl, json or parquet for task %s", c.Format, c.Task)
 	case c.Format == Brown && (c.TextColumn != "" || c.LabelColumn != ""):
 		fail("format %s has no columns; leave out the text column and the label column", Brown)
 	case kind == Choices && slices.Contains([]Format{PlainLines, CoNLL, Brown, SQuAD}, c.Format):
-		fail("format is %s; expected tsv, csv, jsonl, json, npz or tfrecord for task %s", c.Format, Choices)
+		fail("format is %s; expected tsv, csv, jsonl, json, parquet, npz or tfrecord for task %s", c.Format, Choices)
 	case kind != Classification && c.LabelThreshold != nil:
 		fail("a label threshold is given; task %s has no use for one", c.Task)
 	case (kind == Regression || kind == Embed) && len(c.Labels) > 0:
@@ -235,8 +235,8 @@ var free = map[string]Kind{
 }
 
 // Tasks returns the names of the tasks: TextTask, the others whose columns the configuration names,
-// and those of GLUE.
+// ImagesTask, and those of GLUE.
 func Tasks() []string {
-	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Embed), string(Choices)}
+	names := []string{TextTask, string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Embed), string(Choices), ImagesTask}
 	return append(names, slices.Sorted(maps.Keys(tasks))...)
 }

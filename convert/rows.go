@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,12 @@ func openTable(ctx context.Context, cfg *Config, path string, columns []table.Co
 	if err != nil {
 		return nil, err
 	}
-	t, err := table.Open(ctx, path, cfg.layout(format, sum))
+	var t *table.Table
+	if rows, ok := cfg.folders[path]; ok {
+		t, err = table.New(bytes.NewReader(rows), path, cfg.layout(format, sum))
+	} else {
+		t, err = table.Open(ctx, path, cfg.layout(format, sum))
+	}
 	if err != nil {
 		return nil, inputError(err)
 	}

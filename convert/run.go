@@ -195,17 +195,21 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 			return err
 		}
 	}
+	if err := cfg.expand(); err != nil {
+		return err
+	}
 	for _, in := range cfg.Inputs {
 		info, err := vfs.Stat(in.Path)
 		if err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}
-		if info.IsDir() {
-			return fault.Usagef("convert: %s is a folder; expected a file", in.Path)
-		}
 		format, err := cfg.formatOf(in.Path)
 		if err != nil {
 			return err
+		}
+		if rows, ok := cfg.folders[in.Path]; ok {
+			c.progress.Total += int64(len(rows))
+			continue
 		}
 		if cfg.NoHeader && table.Format(format).Objects() {
 			return fault.Usagef("convert: %s is %s, whose fields have names; leave out --no-header", in.Path, format)
@@ -237,10 +241,16 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 
 // readSchema reads the schema, if there is one.
 func (c *conversion) readSchema() error {
+	var err error
+	if c.cfg.images() {
+		if c.schema, err = c.readImageFolders(); err != nil {
+			return fmt.Errorf("convert: %w", err)
+		}
+		return nil
+	}
 	if c.cfg.Schema == "" {
 		return nil
 	}
-	var err error
 	if c.schema, err = readSchema(c.cfg.Schema); err != nil {
 		return err
 	}

@@ -101,8 +101,8 @@ func TestTasks(t *testing.T) {
 			wantT:  []string{"-: a | b"},
 		},
 	}
-	// TestKinds, TestCausalDocuments, TestQuestionsOfSQuAD and TestSides have those that are no classification.
-	covered := []string{TextTask, "stsb", string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Embed), string(Choices)}
+	// TestKinds, TestCausalDocuments, TestQuestionsOfSQuAD, TestSides and TestImageFolders have those that are no classification.
+	covered := []string{TextTask, "stsb", string(MultiLabel), string(Regression), string(Tokens), string(MaskedLM), string(LanguageModel), string(QuestionAnswering), string(Seq2Seq), string(Embed), string(Choices), ImagesTask}
 	for _, tt := range tests {
 		covered = append(covered, tt.task)
 		t.Run(tt.task, func(t *testing.T) {
@@ -958,7 +958,7 @@ func TestMissingFiles(t *testing.T) {
 		{"input", func(c *Config) { c.Inputs[0].Path += "x.tsv" }, "x.tsvx.tsv: no such file or directory"},
 		{"vocabulary", func(c *Config) { c.Vocab += "x" }, "vocab.txtx: no such file or directory"},
 		{"vocabulary of nothing", func(c *Config) { c.Vocab = filepath.Join(dir, "novocab.txt") }, "has no [UNK]; expected a BERT vocab.txt with one token per line"},
-		{"folder as input", func(c *Config) { c.Inputs[0].Path, c.Format = dir, TSV }, " is a folder; expected a file"},
+		{"folder as input", func(c *Config) { c.Inputs[0].Path, c.Format = dir, TSV }, "; expected shards, such as train-00000-of-00002.parquet; name its files one by one"},
 		{"no labels", func(c *Config) { c.Inputs[0].Path, c.Labels = filepath.Join(dir, "header.tsv"), nil }, "header.tsv has no rows; expected rows with labels"},
 		{"no rows", func(c *Config) { c.Inputs[0].Path = filepath.Join(dir, "header.tsv") }, "header.tsv has no rows"},
 		{"endless vocabulary", func(c *Config) { c.Vocab = "/dev/zero" }, "vocabulary: /dev/zero is a device; expected a regular file"},

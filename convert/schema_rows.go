@@ -128,10 +128,14 @@ func (s *schemaRows) optional(f *featureSchema, split string) bool {
 func (s *schemaRows) worker(in *inputFile) func(*chunk, *row, []table.Field) {
 	w := &schemaWorker{s: s, in: in, isInput: map[string]bool{}}
 	first := 0
+	base := vfs.Dir(in.Path)
+	if s.cfg.images() { // the folder is the table
+		base = in.Path
+	}
 	for i, f := range s.schema.features {
 		folder := f.folder
 		if !vfs.IsAbs(folder) { // relative to the table, as paths without a folder are
-			folder = vfs.Join(vfs.Dir(in.Path), folder)
+			folder = vfs.Join(base, folder)
 		}
 		w.makers = append(w.makers, &cellMaker{featureSchema: f, schema: s.schema.path, first: first, ids: s.ids[i], all: s.all[i], tokenizer: s.tokenizer})
 		w.folders = append(w.folders, folder)

@@ -180,16 +180,27 @@ func entriesOf(c *graphs.Contract) (out []checkpoint.Entry) {
 }
 
 // write makes the folder under another name, so that it is there whole or not at all.
-func (r averaged) write(ctx context.Context, held *heldVariables, out string, step int64, of []string) error {
+func (r averaged) write(ctx context.Context, held *heldVariables, out string, step int64, of []string) (err error) {
 	parent := filepath.Dir(filepath.Clean(out))
 	part := filepath.Join(parent, "."+filepath.Base(filepath.Clean(out))+".averaging")
+	if err := vfs.MkdirAll(parent, 0o777); err != nil {
+		return err
+	}
+	unlock, other, err := vfs.Lock(part + ".lock")
+	if err != nil {
+		return fmt.Errorf("average: %w", err)
+	}
+	if other != nil {
+		return fault.Usagef("%s writes an average to %s; wait for it, or choose another folder", other, out)
+	}
+	defer func() { err = errors.Join(err, vfs.Remove(part+".lock"), unlock()) }()
 	if err := vfs.RemoveAll(part); err != nil { // what a killed command left
 		return err
 	}
 	if err := vfs.MkdirAll(part, 0o777); err != nil {
 		return err
 	}
-	err := r.fill(ctx, held, part, step, of)
+	err = r.fill(ctx, held, part, step, of)
 	if err == nil {
 		err = vfs.Rename(part, out)
 	}

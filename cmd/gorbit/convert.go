@@ -44,12 +44,14 @@ labels, in CoNLL columns, as word/label (--format brown) or from JSON; "mlm" rea
 labels, one per line unless --text-column names a column, and cuts them into blocks, and so does
 "lm", whose models say what follows. "qa" reads questions with contexts and answers: SQuAD's
 files, or objects with question, context and answers. "choices" reads texts with several texts each,
-in columns or a list, of which one goes with it.
+in columns or a list, of which one goes with it. "images" reads folders of PNG and JPEG files
+by class: DIR/CLASS/FILE.
 
 With --schema, a YAML file says which features to make of which columns: numbers,
 categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
 		Example: `  gorbit convert --task mrpc --vocab vocab.txt --train train.tsv --dev dev.tsv --out data/mrpc
   gorbit convert --task mlm --tokenizer roberta/ --train texts.txt --out data/texts
+  gorbit convert --task images --train photos/train --dev photos/validation --out data/photos
   gorbit convert --schema schema.yaml --train train.csv --dev dev.csv --out data/iris
   gorbit convert --vocab vocab.txt --train reviews.csv --text-column review \
       --label-column stars --split-by-hash id --out data/reviews`,
@@ -105,6 +107,7 @@ type convertFlags struct {
 	delimiter                    string
 	documents, blocks            string
 	threshold                    float64
+	imageShape                   []int
 	cased                        bool
 }
 
@@ -113,7 +116,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringVar(&c.Task, "task", convert.TextTask, "`TASK` of the input files: "+strings.Join(convert.Tasks(), ", "))
 	f.StringVar(&c.Schema, "schema", "", "YAML `FILE` that says which features to make of which columns, instead of a task")
 	addTokenizer(f, &c.Vocab, "(required for texts)")
-	f.StringArrayVar(&v.train, "train", nil, "`FILE` of the training split; may be repeated")
+	f.StringArrayVar(&v.train, "train", nil, "`FILE` of the training split, or folder of its shards; may be repeated")
 	f.StringArrayVar(&v.dev, "dev", nil, "`FILE` of the dev split")
 	f.StringArrayVar(&v.test, "test", nil, "`FILE` of the test split")
 	f.StringArrayVar(&v.extra, "split", nil, "file of another split, as `NAME=FILE`")
@@ -124,7 +127,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.IntVar(&c.MaxLength, "max-length", convert.DefaultMaxLength, "maximum tokens of a record, including [CLS] and [SEP]; task qa: 384 if not given")
 	f.IntVar(&c.MaxTargetLength, "max-target-length", convert.DefaultMaxLength, "task seq2seq: maximum tokens of a target, including the end token")
 	f.IntVar(&c.DocStride, "doc-stride", 128, "task qa: tokens that neighbouring windows of a long context share")
-	f.StringVar(&v.format, "format", "auto", "format of the files: tsv (no quoting), csv, jsonl, json (an array of objects), npz (NumPy's arrays) or tfrecord, conll or brown for task tokens, lines for tasks mlm and lm, squad for task qa; auto goes by the file name")
+	f.StringVar(&v.format, "format", "auto", "format of the files: tsv (no quoting), csv, jsonl, json (an array of objects), parquet, npz (NumPy's arrays) or tfrecord, conll or brown for task tokens, lines for tasks mlm and lm, squad for task qa; auto goes by the file name")
 	f.StringVar(&v.delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&v.charset, "encoding", string(convert.UTF8), "utf-8, latin-1 or windows-1252")
 	f.BoolVar(&c.NoHeader, "no-header", false, "the files have no header row")
@@ -140,6 +143,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.StringSliceVar(&c.ChoiceColumns, "choice-columns", nil, "task choices: `COLUMNS` of the choices, in their order, or the one with a list of them; --pair-column is what stands before each")
 	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label; task embed: of the score of two texts; task choices: of the number of the right one")
 	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: `CHARACTERS` that separate labels (default: a comma); in JSON they may be an array")
+	f.IntSliceVar(&v.imageShape, "image-shape", nil, "task images: `HEIGHT,WIDTH,CHANNELS` that images are scaled to, as Keras does (default: that of the first, which all must have)")
 	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")
 	f.BoolVar(&c.WordStarts, "word-starts", false, "task mlm: record where words start, so that whole words can be masked")
 	f.StringVar(&v.documents, "documents", "texts", "tasks mlm and lm: what is a document `texts|blank-lines|headings`: each text by itself, the texts up to an empty line, or those from a WikiText heading (= Title =) to the next")
@@ -157,7 +161,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
 	help.Group(f, "What to convert", "task", "schema", "tokenizer", "vocab", "train", "dev", "test", "split")
 	help.Group(f, "The files", "format", "delimiter", "encoding", "no-header", "skip-bad-rows")
-	help.Group(f, "Columns and labels", "text-column", "pair-column", "chat-column", "source-column", "target-column", "prefix", "negative-column", "choice-columns", "label-column", "score-max", "labels", "label-separator", "label-threshold")
+	help.Group(f, "Columns and labels", "text-column", "pair-column", "chat-column", "source-column", "target-column", "prefix", "negative-column", "choice-columns", "label-column", "score-max", "labels", "label-separator", "label-threshold", "image-shape")
 	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "max-target-length", "doc-stride", "all-pieces", "word-starts", "documents", "blocks")
 	help.Group(f, "Splits", "split-by-hash", "dev-fraction", "dev-ids", "shuffle", "seed")
 	help.Group(f, "Output", "out", "overwrite", "shards", "compression", "workers")
@@ -220,6 +224,9 @@ func (v *convertFlags) resolve(c *convert.Config, f *pflag.FlagSet) error {
 	}
 	if f.Changed("label-threshold") {
 		c.LabelThreshold = &v.threshold
+	}
+	for _, n := range v.imageShape {
+		c.ImageShape = append(c.ImageShape, int64(n))
 	}
 	var err error
 	if c.Delimiter, err = table.ParseDelimiter(v.delimiter); err != nil {

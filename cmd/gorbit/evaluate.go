@@ -19,6 +19,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/exec/launch"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
@@ -282,9 +283,17 @@ training.`,
 		if err == nil {
 			err = cmp.Or(e.WriteTable(env.Out, columnsOf(asJSON)), report(e), nextAfterEvaluation(out, r, asJSON))
 		}
-		return cmp.Or(err, out.err)
+		return cmp.Or(r.unlabelled(err), out.err)
 	}
 	return cmd
+}
+
+// unlabelled lets the error of records without labels name the model in the command that it proposes.
+func (r *runFlags) unlabelled(err error) error {
+	if lacks := (*prepare.UnlabelledError)(nil); errors.As(err, &lacks) {
+		lacks.Model = r.words()
+	}
+	return err
 }
 
 // reporter returns what keeps an evaluation in the run, and prints it as a line of JSON if it is wanted so.

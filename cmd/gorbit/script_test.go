@@ -55,7 +55,7 @@ func (m tests) Run() int {
 var given = filepath.Join(testkit.Root(), "cmd/gorbit/testdata/given")
 
 // TestScripts runs the command line as a user would. Scripts find a small export
-// in $GRAPH and gs://b/graph, and an address to listen on in $ADDRESS.
+// in $GRAPH and gs://b/graph, an address to listen on in $ADDRESS, and files of pyarrow in $PARQUET.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -73,6 +73,7 @@ func TestScripts(t *testing.T) {
 			asElsewhere(env)
 			env.Setenv("GRAPH", graph)
 			env.Setenv("GIVEN", given)
+			env.Setenv("PARQUET", filepath.Join(testkit.Root(), "internal/data/table/testdata/parquet"))
 			env.Setenv("ESC", "\x1b")
 			bucket := gcstest.NewServer("b")
 			env.Defer(bucket.Close)

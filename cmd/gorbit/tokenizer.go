@@ -52,7 +52,7 @@ JSON lines, CSV or TSV. Files may be compressed (.gz, .zst) and in a bucket (gs:
 	f.StringVar(&c.Template, "template", "", "special tokens, as of the family `"+strings.Join(tokentrain.Templates(), "|")+"` (default: bert for wordpiece, else roberta)")
 	f.BoolVar(&c.Cased, "cased", false, "type wordpiece: keep case and accents")
 	f.StringVar(&c.Corpus.Column, "text-column", "", "column of the texts (default: a text on each line)")
-	f.StringVar(&format, "format", "auto", "format of the files: lines, tsv, csv, jsonl or json; auto goes by the file name")
+	f.StringVar(&format, "format", "auto", "format of the files: lines, tsv, csv, jsonl, json or parquet; auto goes by the file name")
 	f.StringVar(&charset, "encoding", string(table.UTF8), "utf-8, latin-1 or windows-1252")
 	f.StringVar(&out, "out", "", "`FOLDER` to write, which must be empty or not exist (required)")
 	f.IntVar(&c.Threads, "workers", 0, "threads `N` that work (0: one per core)")

@@ -36,8 +36,7 @@ then the files of --params in order, then --set, then the other flags, which hav
 name of their param in brackets. The resolved params are written to FOLDER/params.yaml.
 If FOLDER holds a checkpoint, the run continues from it: however the run was stopped, the same
 command ends with the same variables, bit for bit. On SIGINT or SIGTERM, training saves
-and stops within a step, or within a call of several steps (--steps-per-call), with exit
-code 75.`,
+and stops within a step, or within a call of several steps (--steps-per-call), with exit code 75.`,
 		Example: `  gorbit train --graph exports/mrpc --data data/mrpc --run runs/mrpc --epochs 3
   gorbit train --params base.yaml --set optimizer.learning_rate=1e-4 --run runs/mrpc
   gorbit train --params runs/mrpc/params.yaml --run runs/again`,
@@ -50,7 +49,8 @@ code 75.`,
 	f.Bool("print-params", false, "print the resolved params and exit")
 	resumeFrom := f.String("resume-from", "", "continue from this `STEP|best|PATH`, not from the newest checkpoint; later steps are set aside")
 	overwrite := f.Bool("overwrite", false, "remove the run in the folder and start from scratch")
-	help.Group(f, "The run and its params", "run", "params", "set", "print-params", "resume-from", "overwrite")
+	receipt := f.Bool("receipt", false, "at the end, write the run's receipt.json, which gorbit verify checks")
+	help.Group(f, "The run and its params", "run", "params", "set", "print-params", "resume-from", "overwrite", "receipt")
 
 	readAccess := addAccess(f)
 	short := addParams(f, trainGroups...)
@@ -99,7 +99,7 @@ code 75.`,
 		}
 		// The run continues if the reader of its output goes away.
 		signal.Ignore(syscall.SIGPIPE)
-		return given.Locate(trainInCluster(cmd.Context(), cmd.OutOrStdout(), p, run, env, by))
+		return given.Locate(withReceipt(cmd, run, *receipt, func() error { return trainInCluster(cmd.Context(), cmd.OutOrStdout(), p, run, env, by) }))
 	}
 	return cmd
 }

@@ -33,7 +33,7 @@ func verifyRun(t *testing.T, dir, run string, gorbit func(code int, want string,
 	gorbit(fault.ExitDone, "the signature was not checked", "verify", run)
 	gorbit(fault.ExitDone, "are as the receipt says", "verify", run, "--key", "public.pem")
 	gorbit(fault.ExitDamaged, "has no valid signature", "verify", run, "--key", "other.pem")
-	gorbit(fault.ExitDone, "the data were not checked", "verify", run, "--data", "nowhere")
+	gorbit(fault.ExitUsage, "there is no nowhere", "verify", run, "--data", "nowhere")
 
 	change := func(path, want string, edit func(content []byte) []byte) {
 		t.Helper()

@@ -97,6 +97,9 @@ func (p *Params) Absolute() error {
 		if *path == "" {
 			continue
 		}
+		if name == "data.dir" && *path == "-" {
+			return Errorf(name, "is -, and a training reads its records more than once and in another order than they come in; expected a folder: write standard input to a file of it, as with cat >data/train-00000-of-00001.tfrecord, or make records of texts and tables with gorbit convert")
+		}
 		abs, err := vfs.Abs(*path)
 		if err != nil {
 			return Errorf(name, ": %w", err)

@@ -18,7 +18,7 @@ import (
 
 // Columns says how a file with named columns is laid out, and which of them are used.
 type Columns struct {
-	// Format is tsv (no quoting), csv (RFC 4180), jsonl, json (an array of objects), npz or tfrecord; "" goes by
+	// Format is tsv (no quoting), csv (RFC 4180), jsonl, json (an array of objects), parquet, npz or tfrecord; "" goes by
 	// the name of the file, which may end in .gz or .zst after that. FormatLines means that there are no columns.
 	Format string
 	// Charset is utf-8, latin-1 or windows-1252; "" is utf-8.
@@ -51,8 +51,8 @@ const FormatLines = "lines"
 // Validate returns an error for the first invalid setting.
 func (c Columns) Validate() error {
 	switch {
-	case !slices.Contains([]string{"", FormatLines, string(table.TSV), string(table.CSV), string(table.JSONL), string(table.JSON), string(table.NPZ), string(table.TFRecord)}, c.Format):
-		return fmt.Errorf("input format is %q; expected lines, tsv, csv, jsonl, json, npz or tfrecord", c.Format)
+	case !slices.Contains([]string{"", FormatLines, string(table.TSV), string(table.CSV), string(table.JSONL), string(table.JSON), string(table.Parquet), string(table.NPZ), string(table.TFRecord)}, c.Format):
+		return fmt.Errorf("input format is %q; expected lines, tsv, csv, jsonl, json, parquet, npz or tfrecord", c.Format)
 	case c.Format == FormatLines && c.EscapeFormulas:
 		return errors.New("input format lines has no columns, in whose cells formulas could be escaped; leave out --escape-formulas")
 	case c.Format == FormatLines && (c.NoHeader || c.Text != "" || c.ID != "" || c.Charset != "" || c.Delimiter != ""):
@@ -76,7 +76,7 @@ func (c Columns) chosen() bool {
 }
 
 // HasColumns reports whether a file is to be read as a Table: because its name shows that it is one
-// (.tsv, .csv, .json, and .jsonl if it is compressed), or because columns are chosen. Other files have a
+// (.tsv, .csv, .json, .parquet, and .jsonl if it is compressed), or because columns are chosen. Other files have a
 // text, or a pair of texts, in each line.
 func (c Columns) HasColumns(path string) bool {
 	if c.Format == FormatLines {
@@ -85,7 +85,7 @@ func (c Columns) HasColumns(path string) bool {
 	if plain, packed := stream.CutSuffix(path); packed {
 		return plain != ""
 	}
-	return c.chosen() || slices.Contains([]string{".tsv", ".csv", ".json"}, strings.ToLower(filepath.Ext(path)))
+	return c.chosen() || slices.Contains([]string{".tsv", ".csv", ".json", ".parquet"}, strings.ToLower(filepath.Ext(path)))
 }
 
 // Table is a Source that reads columns of a file. It keeps the rows until TableWriter has written
@@ -156,7 +156,7 @@ func (c Columns) layout(path string) (table.Config, error) {
 		config.Format, config.FormatFlag = table.FormatOf(path), "--input-format"
 	}
 	if config.Format == "" {
-		return table.Config{}, fault.Usagef("the name of %s does not show its format; choose one with --input-format tsv, csv, jsonl, json, npz or tfrecord", path)
+		return table.Config{}, fault.Usagef("the name of %s does not show its format; choose one with --input-format tsv, csv, jsonl, json, parquet, npz or tfrecord", path)
 	}
 	var err error
 	if config.Delimiter, err = table.ParseDelimiter(c.Delimiter); err != nil {

@@ -69,7 +69,7 @@ func (t *Table) own() Format { return ofTable(t.format) }
 
 // ofTable is the format of answers in that of a table, or "".
 func ofTable(f table.Format) Format {
-	return map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON, table.NPZ: JSON, table.TFRecord: JSON}[f]
+	return map[table.Format]Format{table.TSV: TSV, table.CSV: CSV, table.JSONL: JSON, table.JSON: JSON, table.NPZ: JSON, table.TFRecord: JSON, table.Parquet: JSON}[f]
 }
 
 // name decides what the answer's columns are called, given the names of the columns to keep.

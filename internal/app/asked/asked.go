@@ -31,7 +31,7 @@ func (a *Flags) Add(f *pflag.FlagSet) {
 	f.StringVar(&a.Columns.Pair, "pair-column", "", "column of the second text of a pair")
 	f.StringVar(&a.Columns.ID, "id-column", "", "the only column to keep next to the answers (default: all)")
 	f.BoolVar(&a.Columns.NoHeader, "no-header", false, "the file has no header row")
-	f.StringVar(&a.Columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl, json (an array of objects), npz or tfrecord (default: by its name)")
+	f.StringVar(&a.Columns.Format, "input-format", "", "format of the file: lines, tsv (no quoting), csv, jsonl, json (an array of objects), parquet, npz or tfrecord (default: by its name)")
 	f.StringVar(&a.Columns.Delimiter, "delimiter", "", "`CHARACTER` between the columns of tsv and csv, such as ; or tab (default: a tab, a comma)")
 	f.StringVar(&a.Columns.Charset, "encoding", "", "encoding of a file with columns: utf-8, latin-1 or windows-1252 (default: utf-8)")
 	f.BoolVar(&a.SkipBad, "skip-bad-rows", false, "leave out the rows of the file that cannot be answered, such as empty texts, and count them")

@@ -244,8 +244,12 @@ func (s *Statement) Check(ctx context.Context, folder, data string) (*Checked, e
 			c.Notes = append(c.Notes, name+" is not in the receipt")
 		}
 	}
+	named := data != ""
 	data = cmp.Or(data, s.Predicate.Folder)
 	if _, err := vfs.Stat(data); errors.Is(err, fs.ErrNotExist) && len(s.Predicate.Data) > 0 {
+		if named {
+			return nil, fault.Usagef("there is no %s; expected the folder of the data", data)
+		}
 		c.Notes = append(c.Notes, fmt.Sprintf("the data were not checked: there is no %s; name their folder with --data", data))
 		return c, nil
 	}

@@ -32,7 +32,7 @@ type Corpus struct {
 }
 
 // formats are those that texts are read from.
-var formats = []table.Format{table.Lines, table.TSV, table.CSV, table.JSONL, table.JSON}
+var formats = []table.Format{table.Lines, table.TSV, table.CSV, table.JSONL, table.JSON, table.Parquet}
 
 func (c *Corpus) validate() error {
 	known := c.Format == ""
@@ -43,7 +43,7 @@ func (c *Corpus) validate() error {
 	case len(c.Paths) == 0:
 		return fault.Usagef("no files are given; expected files or folders of text")
 	case !known:
-		return fault.Usagef("the format is %q; expected one of lines, tsv, csv, jsonl, json", c.Format)
+		return fault.Usagef("the format is %q; expected one of lines, tsv, csv, jsonl, json, parquet", c.Format)
 	case c.Format == table.Lines && c.Column != "":
 		return fault.Usagef("format lines has no columns; leave out the text column")
 	case c.Charset != "" && c.Charset != table.UTF8 && c.Charset != table.Latin1 && c.Charset != table.Windows1252:
@@ -62,7 +62,7 @@ func (c *Corpus) formatOf(name string) (table.Format, error) {
 	case !named && format != table.Lines:
 		return "", unreadable(name, "has columns (format %s), and no text column is given; name it with --text-column, or add --format lines for a text on each line", format)
 	case format == "" || format == table.NPZ || format == table.TFRecord:
-		return "", unreadable(name, "has a name that does not say how its columns are laid out; add --format tsv, csv, jsonl or json")
+		return "", unreadable(name, "has a name that does not say how its columns are laid out; add --format tsv, csv, jsonl, json or parquet")
 	}
 	return format, nil
 }

@@ -1,5 +1,5 @@
 // Package table reads rows of named columns from files of tab-separated values, comma-separated
-// values (RFC 4180) and JSON lines, which may be compressed.
+// values (RFC 4180) and JSON lines, which may be compressed, from Parquet, and from other forms of rows.
 //
 // A [Table] is opened with a [Config]. Select chooses columns by name, and Next and a [Cutter]
 // then return one row after the other. Splitting a row into fields is apart from reading it, so

@@ -40,6 +40,7 @@ const (
 	NPZ   Format = "npz"   // arrays of numpy.savez, a row for each index of their first axes
 
 	TFRecord Format = "tfrecord" // records of tf.train.Example
+	Parquet  Format = "parquet"  // columns by row groups; read from a file, and not from a stream
 
 	Lines      Format = "lines"      // one text per line, in the only column TextField
 	Paragraphs Format = "paragraphs" // lines between empty lines as one text, in the only column TextField
@@ -55,7 +56,7 @@ const TextField = "text"
 
 // Objects reports whether the rows are JSON objects, each with names of its own.
 func (f Format) Objects() bool {
-	return f == JSONL || f == JSON || f == SQuAD || f == NPZ || f == TFRecord
+	return f == JSONL || f == JSON || f == SQuAD || f == NPZ || f == TFRecord || f == Parquet
 }
 
 // FormatOf returns the format that the name of a file shows, or "". A name may end in .gz or .zst
@@ -75,6 +76,8 @@ func FormatOf(path string) Format {
 		return NPZ
 	case ".tfrecord", ".tfrecords":
 		return TFRecord
+	case ".parquet":
+		return Parquet
 	}
 	return ""
 }
@@ -193,6 +196,9 @@ func (m *meter) Read(p []byte) (int, error) {
 // Open opens a file and reads its header. A name that ends in .gz or .zst means that it is
 // compressed. When the context is done, reading ends, even from a pipe to which nobody writes.
 func Open(ctx context.Context, path string, cfg Config) (*Table, error) {
+	if cfg.Format == Parquet {
+		return openParquet(ctx, path, cfg)
+	}
 	file, err := vfs.OpenStream(ctx, path)
 	if err != nil {
 		return nil, err
@@ -208,6 +214,9 @@ func Open(ctx context.Context, path string, cfg Config) (*Table, error) {
 
 // New reads a table from a stream. path is its name in errors and shows whether it is compressed.
 func New(r io.Reader, path string, cfg Config) (*Table, error) {
+	if cfg.Format == Parquet {
+		return nil, fault.Usagef("%s is a stream, and Parquet is read from its end; expected the name of a file", path)
+	}
 	t := &Table{path: path, raw: &meter{r: r, h: cfg.Sum}}
 	plain, err := t.decompress()
 	if err != nil {

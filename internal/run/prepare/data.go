@@ -104,6 +104,20 @@ func (d *Data) Open(ctx context.Context, p params.Params, c *graphs.Contract, sp
 	return set, nil
 }
 
+// UnlabelledError reports a record without the label that training and evaluation need.
+type UnlabelledError struct {
+	Err          error // what the record lacks
+	Label, Split string
+	// Model has the flags that name the model in a command.
+	Model string
+}
+
+func (e *UnlabelledError) Error() string {
+	return fmt.Sprintf("%v; expected a label in each record to train and to evaluate: if it has another name, --set data.features.%s=NAME; records without labels get answers alone: gorbit predict %s --split %s", e.Err, e.Label, e.Model, e.Split)
+}
+
+func (e *UnlabelledError) Unwrap() error { return e.Err }
+
 // OfSplit names the split of an error, and says how a label, or a feature of a dense graph, that a record
 // lacks is found under another name.
 func OfSplit(p params.Params, c *graphs.Contract, split string, err error) error {
@@ -113,7 +127,7 @@ func OfSplit(p params.Params, c *graphs.Contract, split string, err error) error
 		return err
 	}
 	if label := c.Label(); label != nil && slices.Contains([]string{label.Name, convert.LabelIDs, p.Data.Features[label.Name]}, lacks.Feature) {
-		return fmt.Errorf("%w; expected a label in each record to train and to evaluate: if it has another name, --set data.features.%s=NAME; records without labels get answers alone, with gorbit predict --split %s", err, label.Name, split)
+		return &UnlabelledError{Err: err, Label: label.Name, Split: split, Model: "--run RUN"}
 	}
 	if TakesTokens(c) {
 		return err

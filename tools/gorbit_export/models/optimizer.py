@@ -145,7 +145,10 @@ def schedule(optimizer: Any) -> Callable[[Tensor], Tensor] | None:
         with constants():
             traced = tf.function(rate, [tf.TensorSpec([], tf.int64)]).get_concrete_function()
     except Exception as err:  # the user's
-        raise Refusal(f"{what} fails: {rules.sentence(err)}") from err
+        raise Refusal(
+            f"{what} fails: {rules.sentence(err)}; expected operations of TensorFlow on the step, "
+            "such as tf.where(step < 1000, 0.1, 0.01)"
+        ) from err
     if traced.captured_inputs:
         raise Refusal(f"{what} reads a variable; expected a function of the step alone")
     return rate

@@ -118,6 +118,9 @@ func (s *FS) file(ctx context.Context, snap *snapshot, a address) (string, error
 	}
 	path = filepath.Join(snap.dir, filepath.FromSlash(a.path))
 	err := s.fill(ctx, snap, a, path)
+	if s.cfg.Offline && errors.Is(err, fs.ErrNotExist) {
+		err = notHere(a)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -357,7 +360,13 @@ func link(path, blob string) error {
 // remember notes the commit of a revision, so that it is found without the hub. It is called when the
 // files that were asked for are there.
 func (s *FS) remember(snap *snapshot) error {
-	if s.cfg.Offline || snap.revision == snap.commit || s.kept(snap.address) == snap.commit {
+	if s.cfg.Offline {
+		return nil
+	}
+	if err := writeListing(snap); err != nil {
+		return err
+	}
+	if snap.revision == snap.commit || s.kept(snap.address) == snap.commit {
 		return nil
 	}
 	ref := filepath.Join(s.cache, snap.folder(), "refs", filepath.FromSlash(snap.revision))

@@ -3,6 +3,7 @@ package hubfs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,6 +26,9 @@ import (
 
 // filesAtOnce is how many files are downloaded at a time.
 const filesAtOnce = 4
+
+// mostListing is the most bytes of a list of a repository's files.
+const mostListing = 64 << 20
 
 func init() {
 	vfs.Register(Scheme, func() vfs.ReadFS { return New(Config{}) })
@@ -195,16 +199,71 @@ func (s *FS) openKept(snap *snapshot) error {
 		return &fs.PathError{Op: "open", Path: snap.String(), Err: fmt.Errorf("%w on this machine, in %s; leave out --offline (HF_HUB_OFFLINE) to download it", fs.ErrNotExist, s.cache)}
 	}
 	snap.dir = filepath.Join(s.cache, snap.folder(), "snapshots", snap.commit)
+	var err error
+	if snap.files, err = readListing(snap.commit); err != nil {
+		return err
+	}
 	return filepath.WalkDir(snap.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		name, err := filepath.Rel(snap.dir, path)
-		if _, missing := os.Stat(path); missing == nil && err == nil {
-			snap.files = append(snap.files, filepath.ToSlash(name))
+		if name = filepath.ToSlash(name); err == nil && !slices.Contains(snap.files, name) {
+			snap.files = append(snap.files, name) // also a link to what is no longer there
 		}
 		return err
 	})
+}
+
+// listing is the file that says which files a commit has, so that without the hub those are known that were
+// not downloaded. It is not in the cache that other programs share.
+func listing(commit string) (string, error) {
+	own, err := vfs.CacheFolder()
+	return filepath.Join(own, "hub", commit+".files"), err
+}
+
+// readListing returns the files of a commit, or nothing if this machine does not know them.
+func readListing(commit string) (files []string, err error) {
+	path, err := listing(commit)
+	if err != nil {
+		return nil, err
+	}
+	content, err := vfs.ReadBounded(path, mostListing)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &files)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the list of a repository's files: %w; remove %s", err, path)
+	}
+	return files, nil
+}
+
+// writeListing keeps the files of a snapshot's commit.
+func writeListing(snap *snapshot) error {
+	path, err := listing(snap.commit)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	content, err := json.Marshal(snap.files)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	return vfs.ReplaceFile(path, content)
+}
+
+// notHere returns the error of a file that the repository has and this machine does not. It is not
+// fs.ErrNotExist, which would be a file that a model need not have.
+func notHere(a address) error {
+	return fault.Usagef("%s is not on this machine, which has other files of the repository; leave out --offline (HF_HUB_OFFLINE) to download it", a)
 }
 
 // below returns the files of a folder of the repository, relative to it.
@@ -305,7 +364,11 @@ func (s *FS) Stat(name string) (fs.FileInfo, error) {
 	case !slices.Contains(snap.files, a.path):
 		return nil, s.missing("stat", snap, a)
 	case s.cfg.Offline:
-		return os.Stat(filepath.Join(snap.dir, filepath.FromSlash(a.path)))
+		info, err := os.Stat(filepath.Join(snap.dir, filepath.FromSlash(a.path)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, notHere(a)
+		}
+		return info, err
 	}
 	said, err := s.ask(s.cfg.Context, snap, a)
 	return info{name: path.Base(a.path), size: said.size}, err

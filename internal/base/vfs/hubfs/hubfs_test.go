@@ -58,6 +58,47 @@ func blobs(t *testing.T, repo string) []string {
 	return out
 }
 
+// TestHalfOffline names, without the hub, a file that was not downloaded, whether it is asked for or needed by
+// the whole, and takes what is there.
+func TestHalfOffline(t *testing.T) {
+	h := start(t)
+	var log bytes.Buffer
+	for _, name := range []string{"config.json", "vocab.txt"} {
+		if _, err := open(h, &log, false).Copy(t.Context(), "hub:acme/encoder/"+name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lacks := func(err error, file string) {
+		t.Helper()
+		want := "hub:acme/encoder/" + file + " is not on this machine, which has other files of the repository; leave out --offline (HF_HUB_OFFLINE) to download it"
+		if err == nil || err.Error() != want || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%v; expected %s", err, want)
+		}
+	}
+	some := func([]string) []string { return []string{"model.safetensors"} }
+	_, err := open(h, &log, true).Copy(t.Context(), "hub:acme/encoder", some)
+	lacks(err, "model.safetensors")
+	_, err = open(h, &log, true).Stat("hub:acme/encoder/model.safetensors")
+	lacks(err, "model.safetensors")
+	_, err = open(h, &log, true).Open("hub:acme/encoder/README.md")
+	lacks(err, "README.md")
+	if _, err := open(h, &log, true).Copy(t.Context(), "hub:acme/encoder", nil); err == nil {
+		t.Error("half of the repository counts as the whole")
+	}
+	for _, name := range []string{"hub:acme/encoder/config.json", "hub:acme/encoder/vocab.txt"} {
+		if _, err := open(h, &log, true).Copy(t.Context(), name, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	// A link to what is no longer there, as of a cache that another program filled.
+	snapshot := filepath.Join(os.Getenv("HF_HUB_CACHE"), "models--acme--encoder", "snapshots", h.Repo("acme/encoder").Commit())
+	if err := errors.Join(os.RemoveAll(os.Getenv("GORBIT_CACHE")), os.Symlink("../../blobs/none", filepath.Join(snapshot, "model.safetensors"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = open(h, &log, true).Copy(t.Context(), "hub:acme/encoder", some)
+	lacks(err, "model.safetensors")
+}
+
 // TestCopy downloads what a model is read from, in the layout of huggingface_hub, once, and finds it
 // without the hub.
 func TestCopy(t *testing.T) {
