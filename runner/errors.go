@@ -31,6 +31,7 @@ type NonFiniteError struct {
 	Loss         float64  // mean loss of the batch
 	GradientNorm float64  // global norm of the gradient
 	Records      []string // names of the records in the batch
+	Cause        string   // what TrainerConfig.Explain found; "" if nobody looked
 }
 
 func (e *NonFiniteError) Error() string { return fmt.Sprintf("step %d: %s", e.Step, e.detail()) }
@@ -47,7 +48,10 @@ func (e *NonFiniteError) detail() string {
 	default:
 		what = "the graph did not apply the update"
 	}
-	return what + " on " + recordList(e.Records)
+	if what += " on " + recordList(e.Records); e.Cause != "" {
+		what += "; " + e.Cause
+	}
+	return what
 }
 
 // CountError reports that the graph's counter of updates does not match the run's.

@@ -108,6 +108,10 @@ type TrainerConfig struct {
 	// LossScale enables loss scaling; nil disables it. A batch whose gradient overflows is skipped
 	// and does not count for MaxSkipped. It needs a graph that does not apply such updates.
 	LossScale *LossScaleConfig
+	// Explain looks for the reason after an update whose loss or gradient is not finite, which was not
+	// applied and is not due to LossScale. Step is the number of updates applied before it. What it
+	// returns becomes NonFiniteError.Cause. nil looks for none.
+	Explain func(ctx context.Context, step int64) string
 	// MaxEpochs ends the data before the first batch of that Epoch (counted from 0); 0 means no
 	// limit.
 	MaxEpochs int64
@@ -283,7 +287,7 @@ func (t *StandardTrainer[P]) call(ctx context.Context, batches []Batch[P], loop 
 	defer func() { t.data.putBack(batches[used:]) }()
 	for i, result := range results {
 		used++
-		applied, err := t.finish(&batches[i], hypers[i], result)
+		applied, err := t.finish(ctx, &batches[i], hypers[i], result)
 		if err != nil {
 			return err
 		}
@@ -362,7 +366,7 @@ func (t *StandardTrainer[P]) run(ctx context.Context, batches []Batch[P], hypers
 }
 
 // finish checks the result of a step, and counts it. It reports whether the step was applied.
-func (t *StandardTrainer[P]) finish(batch *Batch[P], hyper Hyper, result StepResult) (bool, error) {
+func (t *StandardTrainer[P]) finish(ctx context.Context, batch *Batch[P], hyper Hyper, result StepResult) (bool, error) {
 	want := t.step
 	if result.Applied {
 		want++
@@ -392,6 +396,9 @@ func (t *StandardTrainer[P]) finish(batch *Batch[P], hyper Hyper, result StepRes
 			logf(t.cfg.Out, "train | step: % 6d | %s: batch skipped, loss scale lowered from %v to %v (%d so far)",
 				nonFinite.Step, nonFinite.detail(), hyper.LossScale, state.Scale, state.Skipped)
 			return false, nil
+		}
+		if t.cfg.Explain != nil && !result.Applied {
+			nonFinite.Cause = t.cfg.Explain(context.WithoutCancel(ctx), hyper.Step)
 		}
 		return false, t.skip(nonFinite, result.Applied)
 	}

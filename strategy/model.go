@@ -21,6 +21,7 @@ type Model struct {
 	runtime Runtime
 	updates int64 // the last known count of iterations
 	loops   int64 // calls of several steps so far
+	looks   int64 // variants of the pass that Diagnose has added
 
 	mu    sync.Mutex
 	calls []int   // evaluations and predictions in flight, by replica

@@ -7,12 +7,15 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	tf "github.com/wamuir/graft/tensorflow"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	cpb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
@@ -24,6 +27,7 @@ import (
 type session struct {
 	local   *tf.Session        // nil if there are other servers
 	remote  *tfsession.Session // nil within one process
+	graph   *tf.Graph
 	ops     map[string]*tf.Operation
 	cluster connection // nil within one process
 	// patience limits calls, see Config.Patience.
@@ -79,7 +83,7 @@ func newRemote(on *tf.Session, cluster connection, c tfsession.Config, patience 
 
 // load imports a serialized GraphDef. It closes the session if that fails.
 func (s *session) load(graph *tf.Graph, def []byte) (*session, error) {
-	s.ops = make(map[string]*tf.Operation)
+	s.graph, s.ops = graph, make(map[string]*tf.Operation)
 	if err := graph.Import(def, ""); err != nil {
 		s.close()
 		return nil, fmt.Errorf("TensorFlow %s rejects the graph: %w", tf.Version(), err)
@@ -88,6 +92,39 @@ func (s *session) load(graph *tf.Graph, def []byte) (*session, error) {
 		s.ops[op.Name()] = &op
 	}
 	return s, nil
+}
+
+// extend adds nodes, whose inputs are outputs of the graph, and functions. No call may be made meanwhile.
+func (s *session) extend(def *gpb.GraphDef) error {
+	var options tf.GraphImportOptions
+	for _, n := range def.GetNode() {
+		for _, in := range n.GetInput() {
+			node, number, _ := strings.Cut(in, ":")
+			ref := build.Ref{Node: node}
+			if number != "" {
+				var err error
+				if ref.Index, err = strconv.Atoi(number); err != nil {
+					return fmt.Errorf("input %s of %s: %w", in, n.GetName(), err)
+				}
+			}
+			to, err := s.output(ref)
+			if err != nil {
+				return err
+			}
+			options.AddInputMapping(ref.Node, ref.Index, to)
+		}
+	}
+	content, err := proto.Marshal(def)
+	if err != nil {
+		return err
+	}
+	if err := s.graph.ImportWithOptions(content, options); err != nil {
+		return fmt.Errorf("TensorFlow %s rejects more of the graph: %w", tf.Version(), err)
+	}
+	for _, n := range def.GetNode() {
+		s.ops[n.GetName()] = s.graph.Operation(n.GetName())
+	}
+	return nil
 }
 
 // run feeds tensors to outputs, runs the target nodes and returns the fetched outputs.
@@ -244,8 +281,9 @@ func (t *thread) making(call func() ([]*tf.Tensor, error)) func() ([]*tf.Tensor,
 // call runs the session. It gives up a call that waits for a lost server. Steps is how many times as
 // long as other calls it may take.
 func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
+	run := func(on *tf.Session) ([]*tf.Tensor, error) { return runTraced(ctx, on, feeds, fetches, targets) }
 	if s.remote == nil {
-		return s.local.Run(feeds, fetches, targets)
+		return run(s.local)
 	}
 	if _, judges := s.cluster.(judge); judges && s.failed() {
 		return nil, s.cluster.Err()
@@ -253,7 +291,7 @@ func (s *session) call(ctx context.Context, steps int, feeds map[tf.Output]*tf.T
 	start := time.Now()
 	waiting, stop := s.watch(ctx, s.limit(steps))
 	defer stop()
-	out, err := s.remote.Run(waiting, feeds, fetches, targets)
+	out, err := s.remote.Call(waiting, run)
 	switch {
 	case err == nil:
 		s.mu.Lock()

@@ -3,6 +3,7 @@ package train
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -38,6 +39,7 @@ type attempt struct {
 	kept        keptFiles
 	board       *record.Board
 	watched     *record.Replicas // nil if there is only one replica
+	profile     *record.Profile  // nil without train.profile
 	phases      *phases
 	saves       *measuredSaves
 	controller  *runner.Controller
@@ -102,6 +104,7 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 	} else {
 		out, err = a.controller.TrainAndEvaluate(ctx, t.steps, evalSteps(t.Params), t.Params.Train.EvalInterval.Steps())
 	}
+	err = a.endProfile(err)
 	a.phases.trained(a.controller.Step())
 	a.journalPhases(a.phases.take())
 	if failed := a.report(err); failed != nil {
@@ -144,6 +147,13 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 	if err != nil {
 		return err
 	}
+	explain, err := a.inspect()
+	if err != nil {
+		return err
+	}
+	if a.profile != nil {
+		data = a.profile.Source(data)
+	}
 	trainer, err := runner.NewStandardTrainer(a.model, data, runner.TrainerConfig{
 		Schedule:     p.ScheduleConfig(a.steps),
 		Plateau:      plateau,
@@ -151,6 +161,7 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 		Seed:         p.Seed,
 		MaxSkipped:   onlyIf(p.Train.OnNonFinite == "skip", p.Train.MaxNonFinite),
 		LossScale:    prepare.LossScale(p, contract),
+		Explain:      explain,
 		StepsPerCall: a.on.Runtime().StepsPerCall,
 		Metrics:      a.task.Measure,
 		Out:          env.Out,
@@ -190,18 +201,7 @@ func (a *attempt) control(data runner.Source[*loop.Batch], filled *loop.Filling)
 			return err
 		}
 	}
-	if p.Summary.Enabled {
-		config.TrainSummaries, config.EvalSummaries = &record.Measured{Events: &a.board.Train, Fill: filled}, &a.board.Eval
-		a.checkpoints.Logs = append(a.checkpoints.Logs, a.board)
-		a.checkpoints.Saving = func(step int64, state []byte) {
-			if run, err := runner.ParseRunState(state); err == nil && run.Complete(a.steps, a.evaluations != nil) {
-				a.board.End(step)
-			}
-		}
-		if p.Summary.Histograms {
-			config.EvalActions = append(config.EvalActions, a.board.Histograms(a.on))
-		}
-	}
+	a.summarize(&config, filled)
 	if len(a.on.Times()) > 1 {
 		a.watched = &record.Replicas{Model: a.model, Clocks: a.on, Cluster: a.on.Workers}
 		config.TrainActions = append(config.TrainActions, a.watched.Action(a.board, env.Log))
@@ -396,6 +396,74 @@ func (a *attempt) report(ended error) error {
 		return nil
 	}
 	return a.watched.Table(a.env.Out)
+}
+
+// summarize adds the files for TensorBoard.
+func (a *attempt) summarize(config *runner.Config, filled *loop.Filling) {
+	p := a.Params
+	if !p.Summary.Enabled {
+		return
+	}
+	config.TrainSummaries, config.EvalSummaries = &record.Measured{Events: &a.board.Train, Fill: filled}, &a.board.Eval
+	a.checkpoints.Logs = append(a.checkpoints.Logs, a.board)
+	a.checkpoints.Saving = func(step int64, state []byte) {
+		if run, err := runner.ParseRunState(state); err == nil && run.Complete(a.steps, a.evaluations != nil) {
+			a.board.End(step)
+		}
+	}
+	if p.Summary.Histograms {
+		config.EvalActions = append(config.EvalActions, a.board.Histograms(a.on))
+	}
+}
+
+// inspect adds what looks at the updates. It returns what looks for the reason of one that is not finite;
+// nil for nobody.
+func (a *attempt) inspect() (explain func(context.Context, int64) string, err error) {
+	p := a.Params
+	of, canLook := a.on.Strategy.(record.Inspected)
+	check := func(param string, value any) error {
+		err := errors.New("the strategy cannot be looked into")
+		if canLook {
+			err = of.CheckGradients()
+		}
+		if err != nil {
+			return params.Errorf(param, "is %v, and %w; leave it out, or take an export without --xla", value, err)
+		}
+		return nil
+	}
+	if n := p.Summary.HistogramInterval; n > 0 {
+		if err := check("summary.histogram_interval", n); err != nil {
+			return nil, err
+		}
+		a.model.Inspectors = append(a.model.Inspectors, &record.Histograms{Interval: n, Model: of, To: &a.board.Train})
+	}
+	if p.Train.DebugNumerics {
+		if err := check("train.debug_numerics", true); err != nil {
+			return nil, err
+		}
+		numerics := &record.Numerics{Model: of}
+		a.model.Inspectors, explain = append(a.model.Inspectors, numerics), numerics.Explain
+	}
+	first, last, err := p.Train.ProfiledSteps()
+	if err == nil && last > 0 { // after others, whose calls are not traced
+		a.profile = &record.Profile{First: first, Last: last, Folder: a.folder, Out: a.env.Out}
+		a.model.Inspectors = append(a.model.Inspectors, a.profile)
+	}
+	return explain, err
+}
+
+// endProfile writes the profile if the training ended within it, and returns what ended the training.
+func (a *attempt) endProfile(ended error) error {
+	if a.profile == nil {
+		return ended
+	}
+	if err := a.profile.Close(); err != nil {
+		return cmp.Or(ended, err)
+	}
+	if !a.profile.Written() {
+		a.env.Log.Warn("no step was profiled", "train.profile", a.Params.Train.Profile, "step", a.controller.Step())
+	}
+	return ended
 }
 
 func onlyIf(condition bool, n int64) int64 {

@@ -54,6 +54,11 @@ func (t *training) overwrite(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, name := range []string{runfolder.ProfileFolder, filepath.Join(runfolder.TrainEvents, runfolder.PluginsFolder, "profile")} {
+		if err := vfs.RemoveAll(filepath.Join(t.folder, name)); err != nil {
+			return err
+		}
+	}
 	all, err := vfs.ReadDir(t.folder)
 	if err != nil {
 		return err

@@ -407,7 +407,7 @@ func (t *training) setAside(step int64) (string, error) {
 var ownFiles = map[string]bool{
 	runfolder.Params: true, runfolder.Data: true, runfolder.Vocab: true, runfolder.Tokenizer: true, runfolder.SentencePiece: true, runfolder.Init: true, runfolder.History: true, // replaced, not changed
 	runfolder.Metrics: false, runfolder.Trainer: false, runfolder.Journal: false, runfolder.TrainEvents: false, runfolder.EvalEvents: false,
-	runfolder.Checkpoints: true, evaluation.Folder: true, runfolder.GraphFolder: true,
+	runfolder.Checkpoints: true, evaluation.Folder: true, runfolder.ProfileFolder: true, runfolder.GraphFolder: true,
 }
 
 // copyTree gives the files of a folder to another one, which exists: as links, or as copies if link is

@@ -54,6 +54,8 @@ type Model struct {
 	last int
 	// Cut changes the features of a micro-batch for an update, counted from 0; nil leaves them as they are.
 	Cut func(features []strategy.Feature, step int64) []strategy.Feature
+	// Inspectors look at the updates.
+	Inspectors []Inspector
 	// Reduce condenses the values of an evaluated batch's examples; nil leaves them as they are.
 	Reduce func([]strategy.Feature, runner.Sums) error
 }
@@ -72,10 +74,9 @@ func NewModel(s Strategy, scalars strategy.Scalars, log *slog.Logger) *Model {
 // the update with smaller ones. The memory of the batch is given back once the update was made.
 func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.StepResult, error) {
 	for {
-		results, err := m.Strategy.Steps(ctx, []strategy.StepInput{m.input(b, hyper)})
+		results, err := m.steps(ctx, hyper.Step+1, []strategy.StepInput{m.input(b, hyper)})
 		if err == nil {
-			m.count(b.Examples)
-			b.release()
+			m.made(b, results[0])
 			return stepResult(results[0]), nil
 		}
 		oom := (*strategy.OutOfMemoryError)(nil)
@@ -100,6 +101,7 @@ func (m *Model) Steps(ctx context.Context, batches []*Batch, hypers []runner.Hyp
 	if m.single {
 		batches = batches[:1]
 	}
+	batches = batches[:m.together(hypers[0].Step+1, len(batches))]
 	inputs := make([]strategy.StepInput, len(batches))
 	for i, b := range batches {
 		// Read before memory ran out.
@@ -112,11 +114,10 @@ func (m *Model) Steps(ctx context.Context, batches []*Batch, hypers []runner.Hyp
 		}
 		inputs[i] = m.input(b, hypers[i])
 	}
-	results, err := m.Strategy.Steps(ctx, inputs)
+	results, err := m.steps(ctx, hypers[0].Step+1, inputs)
 	out := make([]runner.StepResult, len(results), len(inputs))
 	for i, r := range results {
-		m.count(batches[i].Examples)
-		batches[i].release()
+		m.made(batches[i], r)
 		out[i] = stepResult(r)
 	}
 	if oom := (*strategy.OutOfMemoryError)(nil); !errors.As(err, &oom) || len(out) == len(batches) {
@@ -154,6 +155,15 @@ func (m *Model) input(b *Batch, hyper runner.Hyper) strategy.StepInput {
 
 func stepResult(r strategy.Result) runner.StepResult {
 	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied, InSession: r.InSession}
+}
+
+// made counts the examples of an update, and gives the memory of its batch back. That of a batch that was
+// not applied stays, for who looks for the reason.
+func (m *Model) made(b *Batch, r strategy.Result) {
+	m.count(b.Examples)
+	if r.Applied {
+		b.release()
+	}
 }
 
 // count adds the examples of an update to the replicas' counts.

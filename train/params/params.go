@@ -55,19 +55,21 @@ type Data struct {
 
 // Train sets how long to train and how often to log and evaluate.
 type Train struct {
-	BatchSize    int      `yaml:"batch_size"`
-	BatchWarmup  string   `yaml:"batch_warmup"`
-	LengthWarmup string   `yaml:"length_warmup"`
-	Steps        int64    `yaml:"steps"`
-	Epochs       float64  `yaml:"epochs"`
-	StepsPerLoop Interval `yaml:"steps_per_loop"`
-	LogFirstStep bool     `yaml:"log_first_step"`
-	StepsPerCall int      `yaml:"steps_per_call"`
-	EvalInterval Interval `yaml:"eval_interval"`
-	OnNonFinite  string   `yaml:"on_non_finite"`
-	MaxNonFinite int64    `yaml:"max_non_finite"`
-	Patience     int64    `yaml:"patience"`
-	MinDelta     float64  `yaml:"min_delta"`
+	BatchSize     int      `yaml:"batch_size"`
+	BatchWarmup   string   `yaml:"batch_warmup"`
+	LengthWarmup  string   `yaml:"length_warmup"`
+	Profile       string   `yaml:"profile"`
+	DebugNumerics bool     `yaml:"debug_numerics"`
+	Steps         int64    `yaml:"steps"`
+	Epochs        float64  `yaml:"epochs"`
+	StepsPerLoop  Interval `yaml:"steps_per_loop"`
+	LogFirstStep  bool     `yaml:"log_first_step"`
+	StepsPerCall  int      `yaml:"steps_per_call"`
+	EvalInterval  Interval `yaml:"eval_interval"`
+	OnNonFinite   string   `yaml:"on_non_finite"`
+	MaxNonFinite  int64    `yaml:"max_non_finite"`
+	Patience      int64    `yaml:"patience"`
+	MinDelta      float64  `yaml:"min_delta"`
 }
 
 // Eval configures evaluations.
@@ -135,9 +137,10 @@ type Checkpoint struct {
 
 // Summary configures the TensorBoard files.
 type Summary struct {
-	Enabled    bool  `yaml:"enabled"`
-	Interval   int64 `yaml:"interval"`
-	Histograms bool  `yaml:"histograms"`
+	Enabled           bool  `yaml:"enabled"`
+	Interval          int64 `yaml:"interval"`
+	Histograms        bool  `yaml:"histograms"`
+	HistogramInterval int64 `yaml:"histogram_interval"`
 }
 
 // Strategy places the replicas of the model and divides the batch among them. None of them

@@ -264,6 +264,16 @@ var table = []Param{
 			"checkpoint, then continue after the batch)"},
 	{Name: "train.max_non_finite", Default: 10, check: atLeast(1, "1 or more"),
 		Meaning: "how often that may happen in one run"},
+	{Name: "train.debug_numerics", Change: Outside, On: NoTPU,
+		Flag: Flag{"debug-numerics", OfLoop, "", "name the first tensor that is not finite if a loss or gradient is not"},
+		Meaning: "when a loss or gradient is not finite, compute the step once more and name the first tensor and the " +
+			"first gradient that are not; other steps cost nothing",
+		See: "[inside.md](inside.md#numbers-that-are-not-finite)"},
+	{Name: "train.profile", Change: Outside, On: NoTPU,
+		Flag: Flag{"profile", OfLoop, "FIRST-LAST", "trace these steps, such as 100-105: for Chrome, Perfetto and TensorBoard"},
+		Meaning: "trace these steps, the first and the last of at most 100, such as 100-105: what ran on each device and " +
+			"thread, for Chrome, Perfetto and TensorBoard, and the costliest operations; empty: none",
+		See: "[inside.md](inside.md#profile)"},
 	{Name: "train.patience", check: atLeast(0, "0 (off) or more"),
 		Flag:    Flag{"patience", HowLong, "", "stop after this many evaluations without a better one (0: off)"},
 		Meaning: "stop training after this many evaluations without a better `checkpoint.best`; 0 is off"},
@@ -386,6 +396,9 @@ var table = []Param{
 		Meaning: "steps between training summaries; 0: every loop"},
 	{Name: "summary.histograms", Change: Outside,
 		Meaning: "write histograms of the variables at every evaluation"},
+	{Name: "summary.histogram_interval", check: atLeast(0, "0 (off) or a number of steps"), Change: Outside, On: NoTPU,
+		Meaning: "steps between histograms of the variables and of their gradients, layer by layer; 0 is off",
+		See:     "[inside.md](inside.md#histograms)"},
 	{Name: "strategy.name", Default: devices.Auto, Choices: append(devices.Strategies(), devices.TPU), Change: Outside, Read: true,
 		Flag: Flag{"strategy", Where, "NAME", "auto, one, mirrored (several devices of this machine), multiworker (several machines) or tpu"},
 		Meaning: "one, mirrored (several devices of this machine), multiworker (several machines), tpu; auto: chosen by " +

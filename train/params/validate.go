@@ -5,6 +5,8 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/dataset/packed"
@@ -64,7 +66,7 @@ func (p Params) Validate() error {
 			return err
 		}
 	}
-	for _, check := range []func() error{p.checkPaths, p.checkLoop, p.checkPlateau, p.Strategy.together, p.checkTPU, p.checkRuntime, p.checkData, p.Optimizer.together} {
+	for _, check := range []func() error{p.checkPaths, p.checkLoop, p.checkInside, p.checkPlateau, p.Strategy.together, p.checkTPU, p.checkRuntime, p.checkData, p.Optimizer.together} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -81,6 +83,40 @@ func (p Params) checkPaths() error {
 		return Errorf("data.dir", "is empty; expected the folder that gorbit convert wrote")
 	}
 	return nil
+}
+
+// checkInside checks what looks inside a training.
+func (p Params) checkInside() error {
+	n := p.Summary.HistogramInterval
+	if _, _, err := p.Train.ProfiledSteps(); err != nil {
+		return err
+	}
+	switch {
+	case n > 0 && !p.Summary.Enabled:
+		return Errorf("summary.histogram_interval", "is %d and summary.enabled is false; expected 0, or summary.enabled=true", n).And("summary.enabled")
+	case p.Train.DebugNumerics && p.Strategy.Input == InputLocal:
+		return Errorf("train.debug_numerics", "is true and strategy.input is local; expected false, because the workers keep only the next batch").And("strategy.input")
+	case n > 0 && p.Strategy.Input == InputLocal:
+		return Errorf("summary.histogram_interval", "is %d and strategy.input is local; expected 0, because the workers keep only the next batch", n).And("strategy.input")
+	}
+	return nil
+}
+
+// mostProfiled is how many steps are traced at most: each has some thousand operations, or more.
+const mostProfiled = 100
+
+// ProfiledSteps returns the first and the last step of train.profile, counted from 1; 0 for none.
+func (t Train) ProfiledSteps() (first, last int64, err error) {
+	if t.Profile == "" {
+		return 0, 0, nil
+	}
+	from, to, _ := strings.Cut(t.Profile, "-")
+	first, err = strconv.ParseInt(strings.TrimSpace(from), 10, 64)
+	last, bad := strconv.ParseInt(strings.TrimSpace(to), 10, 64)
+	if err != nil || bad != nil || first < 1 || last < first || last-first >= mostProfiled {
+		return 0, 0, Errorf("train.profile", "is %q; expected the first and the last step, at most %d of them, such as 100-105", t.Profile, mostProfiled)
+	}
+	return first, last, nil
 }
 
 // checkLoop checks how long to train, and when to stop.

@@ -51,10 +51,15 @@ func New(session *tf.Session, c Config) *Session {
 // Run feeds tensors, runs the targets and returns what is fetched. Once the context has ended, it
 // returns the cause, and the call is left behind unless it returns within Config.Grace.
 func (s *Session) Run(ctx context.Context, feeds map[tf.Output]*tf.Tensor, fetches []tf.Output, targets []*tf.Operation) ([]*tf.Tensor, error) {
+	return s.Call(ctx, func(on *tf.Session) ([]*tf.Tensor, error) { return on.Run(feeds, fetches, targets) })
+}
+
+// Call is Run for a function that runs TensorFlow's session in its own way.
+func (s *Session) Call(ctx context.Context, run func(*tf.Session) ([]*tf.Tensor, error)) ([]*tf.Tensor, error) {
 	return await(ctx, s, "run", s.config.Grace, func() ([]*tf.Tensor, error) {
 		s.calls.RLock()
 		defer s.calls.RUnlock()
-		return s.tf.Run(feeds, fetches, targets)
+		return run(s.tf)
 	})
 }
 

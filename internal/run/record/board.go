@@ -1,31 +1,20 @@
 package record
 
 import (
-	"bytes"
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"path/filepath"
 	"strconv"
 	"syscall"
 
-	tf "github.com/wamuir/graft/tensorflow"
-
 	"github.com/gorbit-ml/gorbit/checkpoint"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
-	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/summary"
-	"github.com/gorbit-ml/gorbit/train/loop"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
-
-// histogramBuckets is TensorBoard's own default.
-const histogramBuckets = 30
 
 // Board writes a run's TensorBoard files: scalars in train/ and eval/ as Orbit does, the graph,
 // the params, and histograms of the variables. The hyperparameters are in the run's folder itself,
@@ -217,38 +206,4 @@ func (f *Followed) Close() (err error) {
 		err = errors.Join(err, f.unlock())
 	}
 	return err
-}
-
-// Histograms returns an action that writes a histogram of every trained variable.
-func (b *Board) Histograms(m loop.Variables) runner.Action {
-	return func(ctx context.Context, step int64, _ runner.Outputs) error {
-		for _, v := range m.Variables() {
-			if v.Slot || v.DType != tf.Float {
-				continue
-			}
-			values, err := m.Read(ctx, v.Name)
-			if err != nil {
-				return err
-			}
-			flat, err := float32s(values[0])
-			if err != nil {
-				return fmt.Errorf("histogram of %s: %w", v.Name, err)
-			}
-			b.Eval.Histogram(v.Name, step, flat, histogramBuckets)
-		}
-		return nil
-	}
-}
-
-// float32s returns the elements of a float32 tensor.
-func float32s(t *tf.Tensor) ([]float32, error) {
-	var content bytes.Buffer
-	if _, err := t.WriteContentsTo(&content); err != nil {
-		return nil, err
-	}
-	out := make([]float32, content.Len()/4)
-	for i := range out {
-		out[i] = math.Float32frombits(binary.NativeEndian.Uint32(content.Bytes()[4*i:]))
-	}
-	return out, nil
 }

@@ -20,4 +20,6 @@ const (
 	Checkpoints   = "checkpoints"
 	TrainEvents   = "train"
 	EvalEvents    = "eval"
+	ProfileFolder = "profile"
+	PluginsFolder = "plugins" // in TrainEvents, of TensorBoard's plugins
 )

@@ -131,6 +131,9 @@ type Train struct {
 	Sums []string
 	// SumFetches are the sums of all replicas, replica by replica.
 	SumFetches []build.Ref
+	// Gradients are the sums of the gradients of each replica's micro-batch, by trained variable; nil if
+	// XLA compiles the step as one program.
+	Gradients []map[string]build.Ref
 	// Clocks are the clock readings of a micro-batch on each replica; empty if there is only
 	// one.
 	Clocks []build.Ref

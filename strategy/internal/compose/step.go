@@ -59,6 +59,11 @@ func (c *composer) trainStep() error {
 	m := make([]made, len(c.replicas))
 	for i, r := range c.replicas {
 		m[i] = c.gradients(t, gradients, r, seeds.Output(i))
+		own := make(map[string]build.Ref, len(c.trained))
+		for _, v := range c.trained {
+			own[v.Name] = m[i].grads[v.Name]
+		}
+		t.Gradients = append(t.Gradients, own)
 	}
 	order := c.backward(gradients)
 	t.Step, _ = c.apply("", order, m, false)
