@@ -30,6 +30,9 @@ type Entry struct {
 
 	// CRC32C is the unmasked checksum of the bytes in the index of a bundle.
 	CRC32C uint32
+
+	// Later is for Manager.Restore alone: it leaves the value to Restored.Read.
+	Later bool
 }
 
 // typeString formats the type and shape, for instance as float32[2,384].

@@ -102,6 +102,8 @@ type Restored struct {
 	Skipped []Skipped
 
 	frozen *frozenFile
+	bundle *Bundle
+	later  map[string]string // names in the bundle, by those of the entries that are left for Read
 }
 
 // Manager keeps the checkpoints of one folder. One process at a time may write

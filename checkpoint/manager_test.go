@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -123,6 +125,42 @@ func TestManagerSaveRestore(t *testing.T) {
 	}
 	if r, err = m.RestoreFrom(background, Checkpoint{Step: 10, Prefix: filepath.Join(dir, "ckpt-10")}, want); err != nil || r.SaveCounter != 1 {
 		t.Errorf("restored %+v, error %v", r, err)
+	}
+}
+
+// TestManagerLater restores some variables at once, and reads the others later.
+func TestManagerLater(t *testing.T) {
+	m := openTest(t, ManagerConfig{Dir: t.TempDir()})
+	save(t, m, 10)
+	want := entriesOf(mustModel(t, 10))
+	whole, err := m.Restore(background, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want[1].Later, want[3].Later = true, true
+	r, err := m.Restore(background, want)
+	if err != nil || len(r.Tensors) != len(want)-2 {
+		t.Fatalf("restored %d of %d variables, error %v; expected all but two", len(r.Tensors), len(want), err)
+	}
+	later, err := r.Read(background, want[3].Name, want[1].Name)
+	if err != nil || len(later) != 2 {
+		t.Fatalf("read %d variables, error %v; expected two", len(later), err)
+	}
+	maps.Copy(r.Tensors, later)
+	for name, value := range whole.Tensors {
+		if !reflect.DeepEqual(r.Tensors[name].Value(), value.Value()) {
+			t.Errorf("%s is %v, expected %v", name, r.Tensors[name].Value(), value.Value())
+		}
+	}
+	if none, err := r.Read(background); err != nil || len(none) != 0 {
+		t.Errorf("nothing to read gave %d variables, error %v", len(none), err)
+	}
+	if _, err := r.Read(background, want[0].Name); err == nil || !strings.Contains(err.Error(), "was not left to be read later") {
+		t.Errorf("%v; expected a refusal of what was read at once", err)
+	}
+	want[1].Name = "none"
+	if _, err := m.Restore(background, want); !errors.As(err, new(*MismatchError)) {
+		t.Errorf("%v; expected that a variable is missing", err)
 	}
 }
 

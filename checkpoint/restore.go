@@ -123,6 +123,7 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 	if err != nil {
 		return nil, err
 	}
+	names, want = r.postpone(b, names, want)
 	extra := false
 	if key, ok := b.Resolve(CounterVariable); ok {
 		e, _ := b.Entry(key)
@@ -150,6 +151,48 @@ func (m *Manager) read(ctx context.Context, c Checkpoint, want []Entry) (*Restor
 		}
 	}
 	return r, nil
+}
+
+// postpone leaves the entries that are wanted later for Read, and returns the others with their names in the
+// bundle.
+func (r *Restored) postpone(b *Bundle, names []string, want []Entry) ([]string, []Entry) {
+	r.bundle, r.later = b, make(map[string]string)
+	if want == nil {
+		return names, want
+	}
+	var now []string
+	var left []Entry
+	for i, w := range want {
+		if w.Later {
+			r.later[w.Name] = names[i]
+			continue
+		}
+		now, left = append(now, names[i]), append(left, w)
+	}
+	return now, left
+}
+
+// Read reads variables that were wanted with Entry.Later. Their checksums are verified again.
+func (r *Restored) Read(ctx context.Context, names ...string) (map[string]*tf.Tensor, error) {
+	stored := make([]string, len(names))
+	for i, name := range names {
+		var ok bool
+		if stored[i], ok = r.later[name]; !ok {
+			return nil, fmt.Errorf("checkpoint %s: variable %q was not left to be read later", r.Prefix, name)
+		}
+	}
+	out := make(map[string]*tf.Tensor, len(names))
+	if len(names) == 0 {
+		return out, nil
+	}
+	read, err := r.bundle.Read(ctx, stored...)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		out[name] = read[stored[i]]
+	}
+	return out, nil
 }
 
 // State reads the state that was saved with a checkpoint, nil if it has none. It does not

@@ -29,6 +29,12 @@ type Config struct {
 	// ShardOptimizer keeps the slots of each variable on one replica, its owner, instead of
 	// on all. The owner sums the gradients and sends the new value to the other replicas.
 	ShardOptimizer bool
+	// Offload is a folder. If it is not "", the optimizer's slots are not in memory but in files without
+	// a name in it, which the update reads and writes page by page: what is in memory of them at once is
+	// some 16 MiB each for the variables that are updated together. Results are the same, bit for bit. It
+	// needs the kernels of package internal/exec/kernels, one of them for the optimizer, and the devices
+	// of one process. Moving averages stay in memory.
+	Offload string
 	// Lanes is the number of micro-batches that one device computes in parallel with the
 	// same variables; 0 means one. On a CPU with few cores, one lane per core is faster
 	// than a single lane whose operations use all cores.

@@ -39,6 +39,11 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, err
 	}
+	if p.Train != nil && config.Offload != "" {
+		if err := checkSpace(config.Offload, p.SlotBytes); err != nil {
+			return nil, err
+		}
+	}
 	def, err := p.GraphDef()
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
@@ -75,6 +80,7 @@ func composeFor(export *graphs.Export, t target, config Config) (*compose.Plan, 
 		Own:      t.kernels(export, config),
 		Shard:    (config.ShardOptimizer || t.shared) && len(t.devices) > 1,
 		Shared:   t.shared,
+		Offload:  config.Offload,
 		Bucket:   cmp.Or(config.BucketBytes, DefaultBucketBytes),
 		Hint:     cmp.Or(t.hint, "auto"),
 		Steps:    config.StepsPerCall,

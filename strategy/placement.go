@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
 // NewOneDevice composes the export's graph for one device, such as "/device:GPU:0"; "" means
@@ -117,6 +118,9 @@ func mirrored(devices []string, config Config) (target, Config, error) {
 func NewMultiWorker(ctx context.Context, export *graphs.Export, cluster Cluster, config Config) (*MultiWorker, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
+	}
+	if config.Offload != "" {
+		return nil, fault.Usagef("Config.Offload is set; expected none with workers, whose slots stay in memory; Config.ShardOptimizer divides them among the workers")
 	}
 	t := target{devices: cluster.Devices(), master: cluster.Target(), leader: cluster.GroupLeader(), own: true, cluster: cluster}
 	if len(t.devices) == 0 {

@@ -102,6 +102,9 @@ type VariableSpec struct {
 	// Slot is set for the optimizer's variables, including the count of iterations. They
 	// start at zero and may be missing from the weights that a run starts with.
 	Slot bool
+	// Offloaded means that the variable is not in memory (Config.Offload). Its value, as Read returns
+	// it, changes with the next step: use it before.
+	Offloaded bool
 }
 
 // Runtime describes what a strategy runs on.

@@ -80,7 +80,7 @@ func composeTPU(export *graphs.Export, topology *tpu.Topology, job string, confi
 	for _, not := range []struct {
 		field string
 		set   bool
-	}{{"ShardOptimizer", config.ShardOptimizer}, {"Lanes", config.Lanes > 1}, {"LocalInput", config.LocalInput != nil}} {
+	}{{"ShardOptimizer", config.ShardOptimizer}, {"Lanes", config.Lanes > 1}, {"LocalInput", config.LocalInput != nil}, {"Offload", config.Offload != ""}} {
 		if not.set {
 			return nil, fault.Usagef("Config.%s is set; expected none on a TPU, whose cores run one program on variables of the same shapes", not.field)
 		}

@@ -24,7 +24,7 @@ func (m *Model) Variables() []VariableSpec {
 // specOf describes a variable of a plan. The dtypes of TensorFlow's C API have the same numbers as
 // those of its protobuf messages.
 func specOf(v compose.Variable) VariableSpec {
-	return VariableSpec{Name: v.Name, DType: tf.DataType(v.DType), Shape: v.Shape, Slot: v.Slot}
+	return VariableSpec{Name: v.Name, DType: tf.DataType(v.DType), Shape: v.Shape, Slot: v.Slot, Offloaded: v.Offloaded}
 }
 
 // Read implements Strategy.

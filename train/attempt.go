@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
@@ -297,6 +298,7 @@ func (a *attempt) announce() {
 		log.Info("strategy", "replicas", replicas, "lanes", runtime.MicroBatches/replicas, "accumulate", accumulate, "examples_per_micro_batch", float64(p.Train.BatchSize)/float64(n),
 			"shard_optimizer", p.Strategy.ShardOptimizer && replicas > 1, "optimizer_mib_per_replica", words.Rounded(float64(slices.Max(runtime.OptimizerBytes))/(1<<20), 1))
 	}
+	a.announceMemory(runtime)
 	prepare.AnnounceGroups(a.groups, log)
 	if p.Optimizer.EMA > 0 {
 		log.Info("evaluations and exports use moving averages of the variables", "ema", p.Optimizer.EMA)
@@ -309,6 +311,30 @@ func (a *attempt) announce() {
 	a.warnDivided(runtime.MicroBatches * accumulate)
 	log.Info("training", "steps", a.steps, "steps_per_epoch", a.examples.BatchesPerEpoch(), "examples", a.examples.NumExamples(),
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
+}
+
+// announceMemory logs where the slots are if that is not in memory, and warns if what the parameters take
+// is more than there is.
+func (a *attempt) announceMemory(on strategy.Runtime) {
+	slots := int64(0)
+	for _, n := range on.OptimizerBytes {
+		slots += n
+	}
+	offload := a.Params.Strategy.Offload
+	if offload != "" {
+		a.env.Log.Info("the slots of the optimizer are in files (strategy.offload)", "mib", slots>>20, "folder", a.folder)
+		slots = 0
+	}
+	// Each copy of the model has its variables, and each micro-batch its gradients.
+	need := slots + 4*a.Export.Contract.Parameters()*int64(len(on.OptimizerBytes)+on.MicroBatches)
+	if a.env.Memory == 0 || need <= a.env.Memory || a.Params.Strategy.Kind() == devices.MultiWorker || on.Kernels == "" { // on.Kernels: CPUs
+		return
+	}
+	mend := "continue only if the machine has enough to swap to; gorbit plan measures it"
+	if offload == "" {
+		mend = "--set strategy.offload=disk keeps the slots of the optimizer on disk; gorbit plan measures what that costs"
+	}
+	a.env.Log.Warn("variables, gradients and slots alone take more memory than is available: "+mend, "mib", need>>20, "available_mib", a.env.Memory>>20)
 }
 
 // warnDivided warns if batches of a graph whose sums depend on the division are divided into n

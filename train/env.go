@@ -43,6 +43,10 @@ type Env struct {
 	// graphs.Export.RefuseUnsafe.
 	AllowOps []string
 
+	// Memory is how many bytes of memory a training on this machine may take; 0 if that is not known. A
+	// training that takes more anyway is warned of.
+	Memory int64
+
 	// ResumeFrom makes the run continue from this checkpoint instead of the newest: a step, Best,
 	// Latest, or a checkpoint's path, which may be that of another run if the run is new. What the run
 	// has of later steps is set aside in a folder of its own.

@@ -40,7 +40,9 @@ func (t *training) name() string { return cmp.Or(t.env.remote, t.folder) }
 func newTraining(ctx context.Context, s *prepare.Setup, folder string, env Env) (*training, error) {
 	t := &training{Setup: s, folder: folder, env: env}
 	t.place = func(ctx context.Context) (prepare.Placed, error) {
-		return prepare.OpenModel(ctx, t.Params, t.Export, strategy.FunctionsTrain, localData(t.Params, t.Export.Contract, t.examples), t.env.prepare())
+		env := t.env.prepare()
+		env.Folder = t.folder
+		return prepare.OpenModel(ctx, t.Params, t.Export, strategy.FunctionsTrain, localData(t.Params, t.Export.Contract, t.examples), env)
 	}
 	var err error
 	if t.scalars, err = prepare.ScalarsOf(s.Params, s.Export.Contract); err != nil {

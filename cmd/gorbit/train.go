@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gorbit-ml/gorbit/internal/app/doctor"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
@@ -92,6 +93,8 @@ and stops within a step, or within a call of several steps (--steps-per-call), w
 		if err != nil {
 			return err
 		}
+		free, _, limit := doctor.ThisMachine(runtime.NumCPU()).Memory()
+		env.Memory = int64(min(free, limit))
 		env.Placed = func(on strategy.Runtime) { tellCalls(cmd.Context(), on.StepsPerCall) }
 		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfprocess.MallocKeeps())
 		if len(kept) > 0 {

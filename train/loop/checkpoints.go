@@ -64,14 +64,15 @@ func NewCheckpoints(manager *checkpoint.Manager, variables Variables, contract *
 func (c *Checkpoints) entries() []checkpoint.Entry {
 	var out []checkpoint.Entry
 	for _, v := range c.variables.Variables() {
-		out = append(out, checkpoint.Entry{Name: v.Name, DType: v.DType, Shape: v.Shape})
+		out = append(out, checkpoint.Entry{Name: v.Name, DType: v.DType, Shape: v.Shape, Later: v.Offloaded})
 	}
 	return out
 }
 
 // Save implements runner.Checkpointer. The values that it reads share memory with the variables.
-// The next step changes a copy, so training continues while the checkpoint is written. Frozen variables
-// are read only if the folder does not have them yet.
+// The next step changes a copy, so training continues while the checkpoint is written; if variables are
+// offloaded, which it does not copy, the checkpoint is waited for. Frozen variables are read only if the
+// folder does not have them yet.
 func (c *Checkpoints) Save(ctx context.Context, step int64, state []byte) (<-chan runner.Saved, error) {
 	if c.Saving != nil {
 		c.Saving(step, state)
@@ -96,6 +97,10 @@ func (c *Checkpoints) Save(ctx context.Context, step int64, state []byte) (<-cha
 		return nil, err
 	}
 	done := make(chan runner.Saved, 1)
+	if c.offloaded() {
+		done <- runner.Saved{Path: c.Prefix(step), Err: c.waitOffloaded(ctx)}
+		return done, nil
+	}
 	go func() { done <- runner.Saved{Path: c.Prefix(step), Err: c.Manager.Wait(ctx)} }()
 	return done, nil
 }
@@ -133,6 +138,9 @@ func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored
 		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
 	}
 	if err := c.variables.Assign(ctx, r.Tensors); err != nil {
+		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
+	}
+	if err := c.restoreOffloaded(ctx, r, first); err != nil {
 		return runner.Restored{}, fmt.Errorf("checkpoint %s: %w", r.Prefix, err)
 	}
 	if r.Averaged > 0 && c.averages != r.Prefix {

@@ -152,6 +152,7 @@ type Strategy struct {
 	Accumulate      int           `yaml:"accumulate"`
 	Input           string        `yaml:"input"`
 	ShardOptimizer  bool          `yaml:"shard_optimizer"`
+	Offload         string        `yaml:"offload"`
 	BucketMB        float64       `yaml:"bucket_mb"`
 	WorkerTimeout   time.Duration `yaml:"worker_timeout"`
 	MaxRestarts     int           `yaml:"max_restarts"`

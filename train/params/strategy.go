@@ -17,6 +17,9 @@ const (
 	InputLocal = "local"
 )
 
+// OffloadDisk is the value of strategy.offload for slots in files in the run's folder.
+const OffloadDisk = "disk"
+
 // Kind returns the strategy that the params name, with auto resolved. Without devices and workers,
 // auto stays devices.Auto, and the number of GPUs decides.
 func (s Strategy) Kind() string {
@@ -77,6 +80,8 @@ func (s Strategy) together() error {
 		return Errorf("strategy.workers", "is %s, which is only for strategy multiworker; leave it out", s.Workers).And("strategy.name")
 	case s.Kind() == devices.MultiWorker && s.Devices != "":
 		return Errorf("strategy.devices", "is %s, which is not for strategy multiworker; each worker names its own", s.Devices).And("strategy.name")
+	case s.Offload != "" && s.Kind() == devices.MultiWorker:
+		return Errorf("strategy.offload", "is %s, which is not for strategy multiworker; leave it out, or divide the slots among the workers with strategy.shard_optimizer=true", s.Offload).And("strategy.name")
 	case s.Input == InputLocal && s.Kind() != devices.MultiWorker:
 		return Errorf("strategy.input", "is local, which is only for strategy multiworker; leave it out").And("strategy.name")
 	}

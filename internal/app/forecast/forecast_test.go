@@ -2,6 +2,8 @@ package forecast
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -76,6 +78,50 @@ func TestProbe(t *testing.T) {
 			}
 			if err == nil && seen.checkpoint != 5 {
 				t.Errorf("a checkpoint of %d bytes; expected 5", seen.checkpoint)
+			}
+		})
+	}
+}
+
+// TestElsewhere plans trainings that fit with the slots of the optimizer on disk alone, in memory alone, and
+// not at all.
+func TestElsewhere(t *testing.T) {
+	const killed = "kill -9 $$\n"
+	fits := strings.Replace(left, "ACCUMULATE", "1", 1)
+	onDisk := "if grep -q 'offload: disk' \"$3\"; then\n%s\nfi\n%s"
+	for _, tt := range []struct {
+		name, offload, script string
+		want                  []string // in what is printed
+	}{
+		{"fits", "", fmt.Sprintf(onDisk, killed, fits), nil},
+		{"on disk", "", fmt.Sprintf(onDisk, fits+"exit", killed), []string{"the system killed it", "(--set strategy.offload=disk) --batch-size 16 takes 100 MiB at most, 1.000 s a step"}},
+		{"nowhere", "", killed, []string{"With the optimizer's slots on disk (--set strategy.offload=disk): does not fit"}},
+		{"asked for", "disk", fits, []string{"memory   100 MiB", "with the optimizer's slots in memory, not on disk: 100 MiB at most, 1.000 s a step; on disk it takes 1.00 times as long"}},
+		{"only on disk", "disk", fmt.Sprintf(onDisk, fits+"exit", killed), []string{"with the optimizer's slots in memory, not on disk: does not fit"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := params.Defaults()
+			p.Graph, p.Data.Dir, p.Train.BatchSize, p.Strategy.Offload = "exports/x", "data/x", 16, tt.offload
+			by := Prober{Steps: 4, EvalSteps: 2, Program: program(t, tt.script), Dump: io.Discard}
+			plan := &Plan{Asked: 16, Sizes: []Size{{BatchSize: 16}}}
+			_ = plan.Sizes[0].try(t.Context(), by, plan.Outline, p)
+			if err := plan.elsewhere(t.Context(), p, by, func(int) {}); err != nil {
+				t.Fatal(err)
+			}
+			if asked := plan.Sizes[0]; asked.Problem == "" {
+				plan.Best, plan.Largest = 16, 16
+			}
+			var out strings.Builder
+			if err := plan.Write(&out, 0); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%s\nexpected %q", out.String(), want)
+				}
+			}
+			if said := strings.Contains(out.String(), "slots"); said != (tt.want != nil) {
+				t.Errorf("slots are spoken of: %v\n%s", said, out.String())
 			}
 		})
 	}

@@ -48,6 +48,7 @@ type Size struct {
 
 	devices   []string
 	precision string
+	tooLarge  bool // whether the problem is that it does not fit in the memory
 }
 
 // Plan is what a training takes.
@@ -62,6 +63,11 @@ type Plan struct {
 	Largest int `json:"largest_batch_size"`
 	// Available is the memory that a training may have, in bytes.
 	Available int64 `json:"memory_available"`
+	// OnDisk is what the training takes with the params' batch size and strategy.offload=disk, if it does
+	// not fit in the memory without. InMemory is the other way round, if the params have it. Otherwise
+	// they are nil.
+	OnDisk   *Size `json:"slots_on_disk,omitempty"`
+	InMemory *Size `json:"slots_in_memory,omitempty"`
 	// Products is how fast the machine's CPU multiplies in bf16 and in float32; nil if that is not
 	// known, or the training is not on this CPU.
 	Products *peak.Products `json:"products,omitempty"`
@@ -90,24 +96,22 @@ func New(ctx context.Context, p params.Params, folder string, sizes []int, by Pr
 		case err != nil:
 			s.Problem = err.Error()
 		case by.Memory > 0 && need > by.Memory:
-			s.Problem = fmt.Sprintf("not tried: it would take some %s", mebibytes(need))
+			s.Problem, s.tooLarge = fmt.Sprintf("not tried: it would take some %s", mebibytes(need)), true
 		default:
 			tell(n)
 			tried.Train.BatchWarmup = "" // its first steps are smaller than most
-			seen, err := by.run(ctx, tried)
+			err := s.try(ctx, by, outline, tried)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			if tooLarge := (*OutOfMemoryError)(nil); n == plan.Asked && err != nil && !errors.As(err, &tooLarge) {
+			if n == plan.Asked && err != nil && !s.tooLarge {
 				return nil, fmt.Errorf("a training of %d steps failed: %w", by.params(tried).Train.Steps, err)
-			}
-			if err != nil {
-				s.Problem = err.Error()
-			} else {
-				s.predict(outline, tried, seen)
 			}
 		}
 		plan.Sizes = append(plan.Sizes, s)
+	}
+	if err := plan.elsewhere(ctx, p, by, tell); err != nil {
+		return nil, err
 	}
 	fastest := 0.0
 	for _, s := range plan.Sizes {
@@ -119,6 +123,35 @@ func New(ctx context.Context, p params.Params, folder string, sizes []int, by Pr
 		}
 	}
 	return plan, nil
+}
+
+// try trains for a few steps, and sets what that showed. The error is that of Problem.
+func (s *Size) try(ctx context.Context, by Prober, o train.Outline, p params.Params) error {
+	seen, err := by.run(ctx, p)
+	if err != nil {
+		s.Problem, s.tooLarge = err.Error(), errors.As(err, new(*OutOfMemoryError))
+		return err
+	}
+	s.predict(o, p, seen)
+	return nil
+}
+
+// elsewhere tries the params' batch size with the slots of the optimizer on disk, if it does not fit in the
+// memory without; or in memory, if they are on disk.
+func (p *Plan) elsewhere(ctx context.Context, of params.Params, by Prober, tell func(batchSize int)) error {
+	asked, tried := p.Of(p.Asked), &Size{BatchSize: p.Asked}
+	switch {
+	case of.Strategy.Offload != "":
+		of.Strategy.Offload, p.InMemory = "", tried
+	case asked.tooLarge:
+		of.Strategy.Offload, p.OnDisk = params.OffloadDisk, tried
+	default:
+		return nil
+	}
+	of.Train.BatchWarmup = ""
+	tell(p.Asked)
+	_ = tried.try(ctx, by, p.Outline, of) // is its Problem
+	return ctx.Err()
 }
 
 // expected returns the memory that a batch size takes if it grows as it did between the two before, or

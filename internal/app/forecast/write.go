@@ -22,6 +22,7 @@ func (p *Plan) Write(out io.Writer, free uint64) error {
 	}
 	if s := p.Of(p.Asked); s != nil && s.Problem == "" {
 		s.write(out, p.Available, free)
+		p.writeInMemory(out)
 	}
 	fmt.Fprintln(out)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -79,6 +80,31 @@ func (s *Size) write(out io.Writer, available int64, free uint64) {
 	row("disk", "%s kept of %s each: %s%s", words.Count(s.Kept, "checkpoint"), words.Bytes(s.Checkpoint), words.Bytes(s.Disk), room)
 }
 
+// writeInMemory says what slots on disk change.
+func (p *Plan) writeInMemory(out io.Writer) {
+	switch in, on := p.InMemory, p.Of(p.Asked); {
+	case in == nil:
+	case in.Problem != "":
+		fmt.Fprintf(out, "  with the optimizer's slots in memory, not on disk: %s\n", in.Problem)
+	default:
+		fmt.Fprintf(out, "  with the optimizer's slots in memory, not on disk: %s at most, %.3f s a step; on disk it takes %.2f times as long\n",
+			mebibytes(in.Memory), in.SecondsPerStep, on.SecondsPerStep/in.SecondsPerStep)
+	}
+}
+
+// onDisk says what slots on disk would change where the training does not fit otherwise; it follows a
+// sentence.
+func (p *Plan) onDisk() string {
+	switch on := p.OnDisk; {
+	case on == nil:
+		return ""
+	case on.Problem != "":
+		return fmt.Sprintf(". With the optimizer's slots on disk (--set strategy.offload=disk): %s", on.Problem)
+	default:
+		return fmt.Sprintf(". With the optimizer's slots on disk (--set strategy.offload=disk) --batch-size %d takes %s at most, %.3f s a step", on.BatchSize, mebibytes(on.Memory), on.SecondsPerStep)
+	}
+}
+
 // worth is how much faster a batch size must be to be worth a change.
 const worth = 1.03
 
@@ -87,9 +113,9 @@ func (p *Plan) advice() string {
 	best, asked := p.Of(p.Best), p.Of(p.Asked)
 	switch {
 	case best == nil:
-		return "no batch size that was tried can be trained with; try smaller ones with --batch-sizes, or a shorter data.row_length"
+		return "no batch size that was tried can be trained with; try smaller ones with --batch-sizes, or a shorter data.row_length" + p.onDisk()
 	case asked.Problem != "":
-		return fmt.Sprintf("--batch-size %d cannot be trained with; the largest that can is %d, and the fastest is %d", p.Asked, p.Largest, p.Best)
+		return fmt.Sprintf("--batch-size %d cannot be trained with; the largest that can is %d, and the fastest is %d%s", p.Asked, p.Largest, p.Best, p.onDisk())
 	case best.ExamplesPerSecond < worth*asked.ExamplesPerSecond:
 		return fmt.Sprintf("--batch-size %d is as fast as any; the largest that fits is %d", p.Asked, p.Largest)
 	}

@@ -41,7 +41,8 @@
 // sequence and is zero at padding. It stores no matrix of pairs: the gradient recomputes the
 // weights, as in Dao et al. 2022. It takes a part of the queries at a time, those of a block of the
 // window if there is one, so that a token of a long row costs what one of a short row does. One
-// more operation, Squares, sums the squares of many tensors.
+// more operation, Squares, sums the squares of many tensors. Mapped makes tensors of files, and
+// MappedUpdate are updates of slots in such tensors, with the bits of those above.
 //
 // The kernels are written for vectors of any width and compiled for AVX-512, for AVX2 with FMA, and
 // for the compiler's default target. The widest version that the processor supports is used. The

@@ -12,6 +12,7 @@ package kernels
 // void gorbit_threads(int n, int update);
 // void gorbit_register(TF_Status* status);
 // const char* gorbit_instructions(void);
+// void gorbit_drop_all(void);
 // bool gorbit_available(int op);
 // const char* gorbit_op(int op, int kind, int i);
 import "C"
@@ -40,6 +41,14 @@ const Squares = "GorbitSquares"
 func WithinSequences(ops []string) bool {
 	return slices.ContainsFunc(ops, func(name string) bool { return strings.HasPrefix(name, "GorbitAttention") })
 }
+
+// Mapped is the operation that takes a value, or a scalar for all elements, and a shape, and returns a
+// tensor of them whose memory is that of a file in the folder of the attribute "folder". The file has no
+// name; it is there until nothing uses the tensor, or the process ends.
+const Mapped = "GorbitMapped"
+
+// mapped ends the names of operations of updates whose slots are in mapped memory.
+const mapped = "Mapped"
 
 // narrow ends the names of operations on bfloat16 numbers.
 const narrow = "Bf16"
@@ -89,17 +98,41 @@ func Instructions() string { return C.GoString(C.gorbit_instructions()) }
 func Ops() []build.Op {
 	var ops []build.Op
 	for i := 0; ; i++ {
-		name := C.gorbit_op(C.int(i), 0, 0)
-		if name == nil {
+		op, ok := operation(i)
+		if !ok {
 			return ops
 		}
-		op := build.Op{Name: C.GoString(name), Inputs: args(i, 1), Outputs: args(i, 2)}
-		if op.Name == Squares || !bool(C.gorbit_available(C.int(i))) {
+		if op.Name == Squares || strings.HasSuffix(op.Name, mapped) || !bool(C.gorbit_available(C.int(i))) {
 			continue
 		}
 		op.Implements = "gorbit." + snake(strings.TrimSuffix(strings.TrimPrefix(op.Name, "Gorbit"), narrow))
 		ops = append(ops, op)
 	}
+}
+
+// MappedUpdate returns the operation that makes the same update as one of Ops, of slots in mapped
+// memory. Its inputs are the values of the slots in place of their variables. It writes into their
+// memory whatever else uses them, and has few of their pages in the memory of the process at once.
+func MappedUpdate(update build.Op) build.Op {
+	for i := 0; ; i++ {
+		op, ok := operation(i)
+		if !ok || op.Name == update.Name+mapped {
+			return op
+		}
+	}
+}
+
+// DropMapped takes the pages of all mapped memory out of the memory of the process. What it holds stays
+// the same, and who uses it next reads it from the files, or from where the system has it.
+func DropMapped() { C.gorbit_drop_all() }
+
+// operation returns operation i; ok is false after the last one.
+func operation(i int) (op build.Op, ok bool) {
+	name := C.gorbit_op(C.int(i), 0, 0)
+	if name == nil {
+		return build.Op{}, false
+	}
+	return build.Op{Name: C.GoString(name), Inputs: args(i, 1), Outputs: args(i, 2)}, true
 }
 
 // args returns the inputs (1) or outputs (2) of an operation.

@@ -21,6 +21,16 @@ void gorbit_threads(int n, int update);
 // aligned to 64 bytes, valid until the thread's next call; NULL if there is none.
 float* gorbit_scratch(int64_t n);
 
+// gorbit_map returns zeros whose pages are those of a file without a name in a folder, all of them
+// allocated on its disk; NULL, and errno, if that fails. gorbit_unmap frees them. gorbit_fetch has the
+// system begin to read pages, and gorbit_drop takes them out of the memory of the process: both begin
+// at the beginning of a page. gorbit_drop_all does it with all that is mapped.
+void* gorbit_map(const char* folder, size_t bytes);
+void gorbit_unmap(void* memory, size_t bytes, void* unused);
+void gorbit_fetch(void* memory, size_t bytes);
+void gorbit_drop(void* memory, size_t bytes);
+void gorbit_drop_all(void);
+
 // The random numbers of one dropout, and how they are used.
 typedef struct {
   uint64_t key, low, high;  // Philox' key and first counter
@@ -32,6 +42,9 @@ typedef struct {
 // Rows per task when summing over rows. Partial sums of fixed blocks, added in order, are the same
 // for any number of threads.
 enum { kBlockRows = 32, kChunk = 1 << 15 };
+
+// Chunks of mapped slots that an update has in memory at once: 16 MiB of each slot.
+enum { kWindow = 128 };
 
 // Rows of attention weights whose random numbers are drawn together.
 enum { kDrawnRows = 8 };

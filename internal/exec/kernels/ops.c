@@ -2,7 +2,10 @@
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -593,11 +596,62 @@ static float* state(Call* c, int i, int64_t n) {
   return floats(t);
 }
 
+// Chunks of an update from the first one on.
+typedef struct {
+  void (*task)(void*, int64_t);
+  void* argument;
+  int64_t first;
+} Window;
+
+static void shifted(void* argument, int64_t i) {
+  const Window* w = argument;
+  w->task(w->argument, w->first + i);
+}
+
+// The slots of an update: values of variables, which nothing else uses during a step.
+typedef struct {
+  bool mapped;
+  float* of[2];
+  int count;
+} Slots;
+
+// slot returns the memory of input i, a slot: a variable, or the value of one that is mapped, in which
+// the update is made whoever else has that value.
+static float* slot(Call* c, Slots* s, int i, int64_t n) {
+  float* memory = s->mapped ? (float*)vector(c, i, n) : state(c, i, n);
+  return s->of[s->count++] = memory;
+}
+
+// bytes_of returns how many bytes the chunks of a window from the first one on have, of n numbers.
+static size_t bytes_of(int64_t first, int64_t n) {
+  int64_t from = first * kChunk, most = (int64_t)kWindow * kChunk;
+  int64_t left = n - from;
+  return (size_t)(left < most ? left > 0 ? left : 0 : most) * sizeof(float);
+}
+
+// update runs the task of an update for n numbers. Of mapped slots it has few pages in memory at once.
+static void update(const Slots* s, int64_t n, void (*task)(void*, int64_t), void* argument) {
+  int64_t chunks = (n + kChunk - 1) / kChunk;
+  if (!s->mapped) {
+    gorbit_parallel_update(chunks, task, argument);
+    return;
+  }
+  for (int64_t first = 0; first < chunks; first += kWindow) {
+    Window w = {task, argument, first};
+    int64_t next = first + kWindow;
+    for (int k = 0; k < s->count && next < chunks; k++) {
+      gorbit_fetch(s->of[k] + next * kChunk, bytes_of(next, n));
+    }
+    gorbit_parallel_update(next < chunks ? kWindow : chunks - first, shifted, &w);
+    for (int k = 0; k < s->count; k++) gorbit_drop(s->of[k] + first * kChunk, bytes_of(first, n));
+  }
+}
+
 // adamw(variable, m, v, gradient, gradient_scale, iteration, learning_rate, weight_decay, beta_1,
 // beta_2, epsilon)
-static void adamw(void* unused, TF_OpKernelContext* context) {
-  (void)unused;
+static void adamw_of(TF_OpKernelContext* context, bool mapped) {
   Call c = begin(context);
+  Slots slots = {.mapped = mapped};
   TF_Tensor* gradient = input(&c, 3);
   int64_t n = elements(gradient);
   Adam a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 4)};
@@ -608,23 +662,33 @@ static void adamw(void* unused, TF_OpKernelContext* context) {
   a.beta_2 = scalar(&c, 9);
   double epsilon = scalar(&c, 10);
   a.variable = state(&c, 0, n);
-  a.m = state(&c, 1, n);
-  a.v = state(&c, 2, n);
+  a.m = slot(&c, &slots, 1, n);
+  a.v = slot(&c, &slots, 2, n);
   if (ok(&c)) {
     double root = sqrt(1 - pow(a.beta_2, t));
     a.rate = (float)(rate * root / (1 - pow(a.beta_1, t)));
     a.epsilon = (float)(epsilon * root);
     a.decay = rate * decay;
-    gorbit_parallel_update((n + kChunk - 1) / kChunk, gorbit_tasks()->adam, &a);
+    update(&slots, n, gorbit_tasks()->adam, &a);
   }
   end(&c);
 }
 
+static void adamw(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  adamw_of(context, false);
+}
+
+static void adamw_mapped(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  adamw_of(context, true);
+}
+
 // sgd(variable, m, gradient, gradient_scale, iteration, learning_rate, weight_decay, momentum,
 // nesterov)
-static void sgd(void* unused, TF_OpKernelContext* context) {
-  (void)unused;
+static void sgd_of(TF_OpKernelContext* context, bool mapped) {
   Call c = begin(context);
+  Slots slots = {.mapped = mapped};
   TF_Tensor* gradient = input(&c, 2);
   int64_t n = elements(gradient);
   Sgd a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 3)};
@@ -633,16 +697,26 @@ static void sgd(void* unused, TF_OpKernelContext* context) {
   a.momentum = scalar(&c, 7);
   a.nesterov = scalar(&c, 8);
   a.variable = state(&c, 0, n);
-  a.m = state(&c, 1, n);
-  if (ok(&c)) gorbit_parallel_update((n + kChunk - 1) / kChunk, gorbit_tasks()->sgd, &a);
+  a.m = slot(&c, &slots, 1, n);
+  if (ok(&c)) update(&slots, n, gorbit_tasks()->sgd, &a);
   end(&c);
+}
+
+static void sgd(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  sgd_of(context, false);
+}
+
+static void sgd_mapped(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  sgd_of(context, true);
 }
 
 // lion(variable, m, gradient, gradient_scale, iteration, learning_rate, weight_decay, beta_1,
 // beta_2)
-static void lion(void* unused, TF_OpKernelContext* context) {
-  (void)unused;
+static void lion_of(TF_OpKernelContext* context, bool mapped) {
   Call c = begin(context);
+  Slots slots = {.mapped = mapped};
   TF_Tensor* gradient = input(&c, 2);
   int64_t n = elements(gradient);
   Lion a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 3)};
@@ -651,8 +725,80 @@ static void lion(void* unused, TF_OpKernelContext* context) {
   a.beta_1 = scalar(&c, 7);
   a.beta_2 = scalar(&c, 8);
   a.variable = state(&c, 0, n);
-  a.m = state(&c, 1, n);
-  if (ok(&c)) gorbit_parallel_update((n + kChunk - 1) / kChunk, gorbit_tasks()->lion, &a);
+  a.m = slot(&c, &slots, 1, n);
+  if (ok(&c)) update(&slots, n, gorbit_tasks()->lion, &a);
+  end(&c);
+}
+
+static void lion(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  lion_of(context, false);
+}
+
+static void lion_mapped(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  lion_of(context, true);
+}
+
+// folder_of returns the attribute folder of an operation.
+static void* folder_of(TF_OpKernelConstruction* construction) {
+  TF_Status* status = TF_NewStatus();
+  int32_t list = 0, size = 0;
+  char* folder = NULL;
+  TF_OpKernelConstruction_GetAttrSize(construction, "folder", &list, &size, status);
+  if (TF_GetCode(status) == TF_OK) {
+    folder = calloc(1, (size_t)size + 1);
+    if (folder == NULL) {
+      TF_SetStatus(status, TF_RESOURCE_EXHAUSTED, "out of memory");
+    } else {
+      TF_OpKernelConstruction_GetAttrString(construction, "folder", folder, (size_t)size, status);
+    }
+  }
+  if (TF_GetCode(status) != TF_OK) TF_OpKernelConstruction_Failure(construction, status);
+  TF_DeleteStatus(status);
+  return folder;
+}
+
+// mapped(value, shape) -> y, of the shape, in memory that is a file in the folder: the value, or a
+// scalar in every element.
+static void mapped(void* folder, TF_OpKernelContext* context) {
+  Call c = begin(context);
+  TF_Tensor *value = input(&c, 0), *shape = input(&c, 1);
+  const int64_t* dims = shape == NULL ? NULL : TF_TensorData(shape);
+  int rank = (int)elements(shape);
+  int64_t n = 1;
+  for (int i = 0; i < rank; i++) n *= dims[i];
+  if (ok(&c) && elements(value) != n && elements(value) != 1) {
+    fail(&c, TF_INVALID_ARGUMENT, "a value has another number of elements than its shape");
+  }
+  if (ok(&c) && n == 0) output(&c, 0, rank, dims);
+  if (!ok(&c) || n == 0) {
+    end(&c);
+    return;
+  }
+  size_t bytes = (size_t)n * sizeof(float);
+  float* y = gorbit_map(folder, bytes);
+  if (y == NULL) {
+    char text[PATH_MAX + 128];
+    snprintf(text, sizeof text, "cannot keep %lld bytes of the optimizer in folder %s: %s",
+             (long long)bytes, (const char*)folder, strerror(errno));
+    fail(&c, TF_FAILED_PRECONDITION, text);
+    end(&c);
+    return;
+  }
+  const float* from = floats(value);
+  int64_t part = (int64_t)kWindow * kChunk;
+  for (int64_t at = 0; at < n && (elements(value) == n || *from != 0); at += part) {
+    int64_t count = n - at < part ? n - at : part;
+    if (elements(value) == n) {
+      memcpy(y + at, from + at, (size_t)count * sizeof(float));
+    } else {
+      for (int64_t i = at; i < at + count; i++) y[i] = *from;
+    }
+    gorbit_drop(y + at, (size_t)count * sizeof(float));
+  }
+  TF_Tensor* t = hold(&c, TF_NewTensor(TF_FLOAT, dims, rank, y, bytes, gorbit_unmap, NULL));
+  if (ok(&c)) TF_SetOutput(context, 0, t, c.status);
   end(&c);
 }
 
@@ -705,7 +851,7 @@ static const struct {
   const char* name;
   void (*compute)(void*, TF_OpKernelContext*);
   void (*infer)(TF_ShapeInferenceContext*, TF_Status*);
-  bool stateful;  // takes variables
+  bool stateful;  // takes variables, or makes memory for them
   const char *in[15], *out[7];
 } kOps[] = {
 // The operations of attention whose numbers have a type.
@@ -760,21 +906,30 @@ static const struct {
      {"y: float", "keep: bool"}},
     {"GorbitGegluDropoutGradient", geglu_dropout_gradient, unknown, false,
      {"dy: float", "x: float", DRAWN, "keep: bool"}, {"dx: float", "y: float"}},
-    {"GorbitAdamw", adamw, none, true,
-     {"variable: resource", "m: resource", "v: resource", "gradient: float",
-      "gradient_scale: float", "iteration: int64", "learning_rate: float", "weight_decay: float",
-      "beta_1: float", "beta_2: float", "epsilon: float"},
-     {NULL}},
-    {"GorbitSgd", sgd, none, true,
-     {"variable: resource", "m: resource", "gradient: float", "gradient_scale: float",
-      "iteration: int64", "learning_rate: float", "weight_decay: float", "momentum: float",
-      "nesterov: float"},
-     {NULL}},
-    {"GorbitLion", lion, none, true,
-     {"variable: resource", "m: resource", "gradient: float", "gradient_scale: float",
-      "iteration: int64", "learning_rate: float", "weight_decay: float", "beta_1: float",
-      "beta_2: float"},
-     {NULL}},
+// The operations of updates, and those of the same updates of mapped slots.
+#define GRADIENT \
+  "gradient: float", "gradient_scale: float", "iteration: int64", "learning_rate: float", \
+      "weight_decay: float"
+#define ADAMW(suffix, function, type)                                                      \
+  {"GorbitAdamw" suffix, function, none, true,                                             \
+   {"variable: resource", "m: " type, "v: " type, GRADIENT, "beta_1: float", "beta_2: float", \
+    "epsilon: float"},                                                                     \
+   {NULL}}
+#define SGD(suffix, function, type)                                                        \
+  {"GorbitSgd" suffix, function, none, true,                                               \
+   {"variable: resource", "m: " type, GRADIENT, "momentum: float", "nesterov: float"},     \
+   {NULL}}
+#define LION(suffix, function, type)                                                       \
+  {"GorbitLion" suffix, function, none, true,                                              \
+   {"variable: resource", "m: " type, GRADIENT, "beta_1: float", "beta_2: float"},         \
+   {NULL}}
+    ADAMW("", adamw, "resource"),
+    ADAMW("Mapped", adamw_mapped, "float"),
+    SGD("", sgd, "resource"),
+    SGD("Mapped", sgd_mapped, "float"),
+    LION("", lion, "resource"),
+    LION("Mapped", lion_mapped, "float"),
+    {"GorbitMapped", mapped, unknown, true, {"value: float", "shape: int64"}, {"y: float"}},
     {"GorbitSquares", squares, unknown, false, {"x: N * float"}, {"sum: float"}},
 };
 
@@ -784,6 +939,8 @@ static void* nothing_to_make(TF_OpKernelConstruction* unused) {
 }
 
 static void nothing_to_delete(void* unused) { (void)unused; }
+
+static void delete_folder(void* folder) { free(folder); }
 
 // gorbit_available tells whether this release of TensorFlow can run an operation: not every one has
 // the function that gives a kernel its variables.
@@ -795,6 +952,8 @@ void gorbit_register(TF_Status* status) {
   for (size_t i = 0; i < sizeof kOps / sizeof *kOps; i++) {
     if (!gorbit_available(i)) continue;
     TF_OpDefinitionBuilder* op = TF_NewOpDefinitionBuilder(kOps[i].name);
+    bool maps = kOps[i].compute == mapped;
+    if (maps) TF_OpDefinitionBuilderAddAttr(op, "folder: string");
     for (int k = 0; kOps[i].in[k] != NULL; k++) {
       if (strstr(kOps[i].in[k], "N * ")) TF_OpDefinitionBuilderAddAttr(op, "N: int >= 1");
       TF_OpDefinitionBuilderAddInput(op, kOps[i].in[k]);
@@ -808,8 +967,9 @@ void gorbit_register(TF_Status* status) {
     TF_OpDefinitionBuilderSetShapeInferenceFunction(op, kOps[i].infer);
     TF_RegisterOpDefinition(op, status);
     if (TF_GetCode(status) != TF_OK) return;
-    TF_KernelBuilder* kernel = TF_NewKernelBuilder(kOps[i].name, "CPU", nothing_to_make,
-                                                   kOps[i].compute, nothing_to_delete);
+    TF_KernelBuilder* kernel = TF_NewKernelBuilder(
+        kOps[i].name, "CPU", maps ? folder_of : nothing_to_make, kOps[i].compute,
+        maps ? delete_folder : nothing_to_delete);
     TF_RegisterKernelBuilder(kOps[i].name, kernel, status);
     if (TF_GetCode(status) != TF_OK) return;
   }

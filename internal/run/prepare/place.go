@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -60,7 +61,7 @@ func OpenModel(ctx context.Context, p params.Params, export *graphs.Export, func
 	case devices.MultiWorker:
 	default:
 		logXLA(p, export.Contract, functions, env.Log)
-		m, err := OpenLocal(ctx, p, export, functions)
+		m, err := openLocal(ctx, p, export, functions, env.Folder)
 		return Placed{Strategy: m}, err
 	}
 	config, err := strategyOf(p, export.Contract, functions)
@@ -204,9 +205,17 @@ func localDevices(s params.Strategy, kind, device string) (devices.Spec, error) 
 
 // OpenLocal composes the graph for devices of this process.
 func OpenLocal(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions) (*strategy.Model, error) {
+	return openLocal(ctx, p, export, functions, "")
+}
+
+// openLocal is OpenLocal for a training in a folder.
+func openLocal(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, folder string) (*strategy.Model, error) {
 	on, config, err := placeLocally(p, export, functions)
 	if err != nil {
 		return nil, err
+	}
+	if config.Offload != "" {
+		config.Offload = cmp.Or(folder, config.Offload)
 	}
 	if on.mirrored {
 		return strategy.NewMirrored(ctx, export, on.devices, config)

@@ -31,6 +31,8 @@ type Env struct {
 	Keys     cluster.ClientKeys
 	Sockets  string
 	AllowOps []string
+	// Folder is that of a training, in which strategy.offload keeps files; "" is the current one.
+	Folder string
 }
 
 // Setup holds what every use of a run needs: its params, graph, data and environment.

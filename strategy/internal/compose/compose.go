@@ -35,6 +35,9 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 		c.substitute()
 	}
 	if l.Train {
+		if err := c.checkOffload(); err != nil {
+			return nil, err
+		}
 		c.divideUpdates()
 	}
 	if err := c.variables(l.Train); err != nil {
@@ -86,12 +89,13 @@ func trainingFunctions(contract *graphs.Contract) []string {
 // newComposer begins a graph that can call the named functions of the export.
 func newComposer(export *graphs.Export, l Layout, functions []string) *composer {
 	c := &composer{
-		Builder: build.New(export.Library(functions...), export.Versions()),
-		Layout:  l,
-		export:  export,
-		trained: l.Factors.apply(export.Contract.Variables),
-		updates: make(map[string]update),
-		plan:    &Plan{Reads: make(map[string][]build.Ref), Assigns: make(map[string]Assignment)},
+		Builder:   build.New(export.Library(functions...), export.Versions()),
+		Layout:    l,
+		export:    export,
+		trained:   l.Factors.apply(export.Contract.Variables),
+		updates:   make(map[string]update),
+		offloaded: make(map[string]build.Op),
+		plan:      &Plan{Reads: make(map[string][]build.Ref), Assigns: make(map[string]Assignment)},
 	}
 	c.plan.builder = c.Builder
 	for i, device := range l.Devices {
@@ -137,7 +141,9 @@ func (c *composer) substitute() {
 	for _, op := range ops {
 		same := func(a, b graphs.Arg) bool { return a.Name == b.Name }
 		if f := c.export.Functions["update"]; f != nil && op.Implements == "gorbit."+c.export.Contract.Optimizer.Name && slices.EqualFunc(f.Inputs, op.Inputs, same) {
-			c.SubstituteFunction(f, op)
+			if c.SubstituteFunction(f, op) && c.Offload != "" {
+				c.offloaded["update"] = kernels.MappedUpdate(op)
+			}
 		}
 	}
 }

@@ -33,6 +33,8 @@ type Layout struct {
 	// a decision that the host waits for. 0 means that form if a device is a GPU, and the other
 	// if none is.
 	Together int64
+	// Offload is the folder of files in whose memory the slots are, see kernels.Mapped; "" means none.
+	Offload string
 	// Hint is the communication_hint of CollectiveReduceV2.
 	Hint string
 	// Steps adds a call of up to a given number of training steps; 0 and 1 mean none.
@@ -108,6 +110,9 @@ type Variable struct {
 	Shape []int64
 	// Slot is set for the optimizer's variables.
 	Slot bool
+	// Offloaded means that its memory is that of a file, and that a step writes into it whatever else
+	// uses its value.
+	Offloaded bool
 }
 
 // Assignment sets a variable on all replicas that have it.

@@ -351,6 +351,9 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 			arguments[name] = c.Node("Switch", prefix+"applied/"+name+"/"+v.Name, []build.Ref{arguments[name], d.finite}, build.Type("T", resourceType)).Output(1)
 		}
 	}
+	if op, ok := c.offloaded[v.Update]; ok {
+		return c.updateInFile(prefix, v, op, arguments)
+	}
 	return c.Call(prefix+"update/"+v.Name, u.function, arguments, nil)
 }
 

@@ -37,7 +37,8 @@ func (c *composer) declared(train bool) []declared {
 	for _, v := range c.trained {
 		for _, slot := range contract.SlotsOf(v) {
 			has := func(i int) bool { return c.Shared || c.keeps(i, v.Name) }
-			out = append(out, declared{Variable{Name: graphs.SlotName(slot.Name, v.Name), Shape: slot.Shape, Slot: true}, v.DType, slot.Initial, has})
+			own := Variable{Name: graphs.SlotName(slot.Name, v.Name), Shape: slot.Shape, Slot: true, Offloaded: c.Offload != ""}
+			out = append(out, declared{own, v.DType, slot.Initial, has})
 		}
 	}
 	if c.Average.on() {
@@ -99,7 +100,11 @@ func (c *composer) add(v declared, size int64) (fills []build.Ref) {
 		handle := c.Variable(r.prefix+v.Name, v.DType, v.Shape)
 		r.handles[v.Name] = handle
 		c.plan.Reads[v.Name] = append(c.plan.Reads[v.Name], c.Read(r.prefix+"read/"+v.Name, handle, v.DType))
-		assigns = append(assigns, c.Assign(r.prefix+"assign/"+v.Name, handle, value, v.DType))
+		taken := value
+		if v.Offloaded {
+			taken = c.inFile(r.prefix+"file/"+v.Name, value, v.Shape)
+		}
+		assigns = append(assigns, c.Assign(r.prefix+"assign/"+v.Name, handle, taken, v.DType))
 		if !v.Slot {
 			continue
 		}
@@ -119,6 +124,10 @@ func (c *composer) add(v declared, size int64) (fills []build.Ref) {
 // such tensors by device. A TPU core has no operation for them outside of a program, so its host
 // makes them, once for all of its cores.
 func (c *composer) fill(r *replica, v Variable, initial float64, handle build.Ref, filled map[string]build.Ref) build.Ref {
+	if v.Offloaded {
+		value := c.inFile(r.prefix+"zero/file/"+v.Name, c.Float(r.prefix+"zero/value/"+v.Name, float32(initial)), v.Shape)
+		return c.Assign(r.prefix+"zero/"+v.Name, handle, value, v.DType)
+	}
 	at := r.device
 	if c.Hosted {
 		at = r.host

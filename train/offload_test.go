@@ -1,0 +1,117 @@
+package train
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/train/params"
+)
+
+// TestOffload stops and continues a run with the slots of the optimizer on disk and in memory in turn. It
+// must end as one that had them in memory all the time: variables, slots and metrics.
+func TestOffload(t *testing.T) {
+	long(t)
+	p := testParams(t)
+	onDisk := p
+	onDisk.Strategy.Offload = params.OffloadDisk
+	run, whole := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
+	mustTrain(t, p, whole)
+	stopAt(t, onDisk, run, 4)
+	stopAt(t, onDisk, run, 7)
+	stopAt(t, p, run, 10)
+	mustTrain(t, onDisk, run)
+	sameRuns(t, run, whole)
+	if left, err := filepath.Glob(filepath.Join(run, ".offload-*")); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v, %v", left, err)
+	}
+	// Evaluations have no slots, so that they may be anywhere.
+	if _, err := loaded(t, run, quiet()).Evaluate(t.Context(), ""); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOffloadRefused(t *testing.T) {
+	p := params.Defaults()
+	p.Graph, p.Data.Dir, p.Strategy.Offload = "graph", "data", params.OffloadDisk
+	for _, c := range []struct {
+		change func(*params.Strategy)
+		want   string
+	}{
+		{func(*params.Strategy) {}, ""},
+		{func(s *params.Strategy) { s.Offload = "host" }, `strategy.offload is "host"; expected`},
+		{func(s *params.Strategy) { s.Workers = "10.0.0.2:2222" }, "strategy.offload is disk, which is not for strategy multiworker"},
+		{func(s *params.Strategy) { s.Name, s.TPU = devices.TPU, "local" }, "strategy.offload is set, which is not for a TPU"},
+	} {
+		tried := p
+		c.change(&tried.Strategy)
+		if err := tried.Validate(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v; expected %q", tried.Strategy, err, c.want)
+		}
+	}
+}
+
+// TestMemoryWarning trains where the memory is too little for what the parameters take alone.
+func TestMemoryWarning(t *testing.T) {
+	p := testParams(t)
+	p.Train.Steps, p.Train.EvalInterval = 1, params.NoEval
+	const warning, mend = "take more memory than is available", "--set strategy.offload=disk"
+	for _, c := range []struct {
+		memory      int64
+		offload     string
+		warns, says bool
+	}{{0, "", false, false}, {1 << 40, "", false, false}, {1, "", true, true}, {1, params.OffloadDisk, true, false}} {
+		var log bytes.Buffer
+		env := quiet()
+		env.Log, env.Memory = slog.New(slog.NewTextHandler(&log, nil)), c.memory
+		p.Strategy.Offload = c.offload
+		if _, err := Train(t.Context(), p, filepath.Join(t.TempDir(), "run"), env); err != nil {
+			t.Fatal(err)
+		}
+		if said := log.String(); strings.Contains(said, warning) != c.warns || strings.Contains(said, mend) != c.says {
+			t.Errorf("%+v: the log is\n%s", c, said)
+		}
+	}
+}
+
+// TestOffloadKilled kills a run with slots on disk at checkpoints. Its end is that of one that had them in
+// memory and was not killed.
+func TestOffloadKilled(t *testing.T) {
+	long(t)
+	p := testParams(t)
+	k := newKiller(t, p)
+	p.Strategy.Offload = params.OffloadDisk
+	k.params = paramsFile(t, p)
+	k.endsAsAnother(t, betweenSaves)
+}
+
+// TestOffloadMemory compares the peaks of resident memory, pages of files included, of two processes that
+// train a model of 205 MB of slots.
+func TestOffloadMemory(t *testing.T) {
+	long(t)
+	const hidden, tokens = 32, 800_000
+	p := testParams(t)
+	p.Graph = testkit.Export(t, fmt.Sprintf(`{"hidden_size": %d, "num_hidden_layers": 1, "num_attention_heads": 4,
+		"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, hidden, tokens, rowLength), "--pooling", "mean")
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = 5, params.NoEval, 3
+	peak := func() int64 {
+		cmd := killer{params: paramsFile(t, p)}.child(t, filepath.Join(t.TempDir(), "run"))
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v: %s", err, cmd.Stderr)
+		}
+		return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+	}
+	inMemory := peak()
+	p.Strategy.Offload = params.OffloadDisk
+	onDisk, slots := peak(), int64(2*4*hidden*tokens)
+	t.Logf("%d MiB with the slots in memory, %d MiB with them on disk; they are %d MiB", inMemory>>20, onDisk>>20, slots>>20)
+	if saved := inMemory - onDisk; saved < slots*3/4 {
+		t.Errorf("slots on disk save %d MiB of memory; expected most of %d MiB", saved>>20, slots>>20)
+	}
+}
