@@ -115,9 +115,8 @@ func (p *planFlags) make(cmd *cobra.Command, g *globals, base params.Params) err
 		by.Args = append(by.Args, "--allow-op", op)
 	}
 	if by.Memory == 0 {
-		free, _, limit := machine.Memory()
 		const left = 0.95 // the rest of the system needs some, too
-		by.Memory = int64(left * min(free, limit))
+		by.Memory = int64(left * float64(available(machine)))
 	}
 	if p.sizes == nil {
 		n := base.Train.BatchSize
@@ -170,6 +169,12 @@ func (p *planFlags) measure(cmd *cobra.Command, base params.Params, made *foreca
 		}
 	}
 	env.Log.Warn("the probes were faster than the machine's peak as it was measured: " + peak.Again)
+}
+
+// available returns how many bytes of a machine's memory a process may take; 0 if that is not known.
+func available(machine doctor.Machine) int64 {
+	free, _, limit := machine.Memory()
+	return int64(min(free, limit))
 }
 
 // freeAt returns the free bytes of the disk of a folder, which may not be there yet; 0 if they are not

@@ -88,13 +88,11 @@ and stops within a step, or within a call of several steps (--steps-per-call), w
 			return err
 		}
 		tellOwn(env.Log, p, own)
-		env.ResumeFrom, env.Overwrite = *resumeFrom, *overwrite
+		env.ResumeFrom, env.Overwrite, env.Memory = *resumeFrom, *overwrite, available(doctor.ThisMachine(runtime.NumCPU()))
 		by, err := accessOfTraining(f, readAccess, cmd.InOrStdin(), p, &env)
 		if err != nil {
 			return err
 		}
-		free, _, limit := doctor.ThisMachine(runtime.NumCPU()).Memory()
-		env.Memory = int64(min(free, limit))
 		env.Placed = func(on strategy.Runtime) { tellCalls(cmd.Context(), on.StepsPerCall) }
 		env.Log.Info("process", "cores", runtime.NumCPU(), "malloc_keeps_memory", tfprocess.MallocKeeps())
 		if len(kept) > 0 {
