@@ -17,7 +17,8 @@
 // A model keeps what it computed of each token in a slot of a cache. The scheduler says which slot a token
 // has. The tokens of a request are a tree: the beams of a search, or several samples of one prompt, share
 // the tokens that they begin with, and a token's slot is free again when no sequence has the token any
-// more. A request enters when the slots that it may need at most are free, so that what entered can always
+// more. A request whose prompt begins as that of another one, which is not finished, shares its tokens, too, so
+// that they are computed once. A request enters when the slots that it may need at most are free, so that what entered can always
 // be finished. Slot 0 is for padding.
 //
 // The tokens of a source, of an encoder-decoder model, have slots of a second cache, which the scheduler gives

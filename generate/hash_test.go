@@ -15,6 +15,7 @@ type hashModel struct {
 	tokens []int32 // by slot
 	places []int32
 	calls  int
+	news   int // tokens that it computed
 	widest int // the most rows of a call
 
 	sources         map[int32]int32 // the tokens of sources by slot
@@ -65,6 +66,7 @@ func (m *hashModel) Compute(_ context.Context, b *generate.Batch) ([]float32, er
 			return nil, fmt.Errorf("slot %d is written twice", slot)
 		}
 		written[slot] = true
+		m.news++
 		m.tokens[slot], m.places[slot] = b.InputIDs[i], b.PositionIDs[i]
 	}
 	var out []float32

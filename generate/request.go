@@ -131,10 +131,14 @@ func newActive(r Request, l Limits) (*active, error) {
 // width returns the number of sequences that the request has at once.
 func (a *active) width() int { return max(a.Config.NumBeams, a.Config.NumReturnSequences) }
 
-// begin makes the first sequence of the prompt.
-func (a *active) begin() {
-	var end *token
-	for _, id := range a.Prompt {
+// begin makes the first sequence of the prompt, after a token that ends a beginning of it, or nil.
+func (a *active) begin(known *token) {
+	end, have := known, 0
+	if known != nil {
+		known.uses++
+		have = known.place + 1
+	}
+	for _, id := range a.Prompt[have:] {
 		next := after(end, id)
 		if end != nil {
 			end.uses-- // the sequence goes on

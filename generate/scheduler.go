@@ -199,11 +199,6 @@ func (s *Scheduler) Next() (*Batch, bool) {
 		}
 	}
 	next := s.prompts()
-	for _, a := range next {
-		if a.live == nil {
-			a.begin()
-		}
-	}
 	if len(next) == 0 {
 		next = s.running
 	}
@@ -211,7 +206,7 @@ func (s *Scheduler) Next() (*Batch, bool) {
 		return nil, false
 	}
 	for _, a := range next {
-		s.called = append(s.called, called{a, len(a.live)})
+		s.called = append(s.called, called{a, max(len(a.live), 1)})
 	}
 	return s.batch(), true
 }
@@ -242,6 +237,9 @@ func (s *Scheduler) batch() *Batch {
 	var rows []row
 	b := &Batch{Encode: s.encode()}
 	for _, a := range s.called {
+		if a.live == nil {
+			a.begin(s.known(a.active))
+		}
 		a.computed = true
 		b.Source = max(b.Source, len(a.source))
 		for _, q := range a.live {
@@ -279,6 +277,33 @@ func (s *Scheduler) batch() *Batch {
 		copy(b.SourceSlots[i*b.Source:], r.source)
 	}
 	return b
+}
+
+// known returns the last token of the longest beginning of a prompt that the caches hold for another request,
+// all of it but one token at most, whose logits are asked for; nil if there is none. What precedes a token is
+// all that its keys and values hang on, unless there is a source.
+func (s *Scheduler) known(a *active) *token {
+	var best *token
+	for _, other := range s.running {
+		if other == a || len(other.live) == 0 || len(a.Source) > 0 {
+			continue
+		}
+		same := 0
+		for same < min(len(a.Prompt)-1, len(other.Prompt)) && a.Prompt[same] == other.Prompt[same] {
+			same++
+		}
+		if best != nil && best.place+1 >= same {
+			continue
+		}
+		t := other.live[0].end
+		for t != nil && (t.place >= same || t.slot == 0) {
+			t = t.before
+		}
+		if t != nil && (best == nil || t.place > best.place) {
+			best = t
+		}
+	}
+	return best
 }
 
 // encode lays out the sources of the batch that are not encoded yet.

@@ -60,6 +60,68 @@ func TestSamplesOfASequence(t *testing.T) {
 	}
 }
 
+// TestPromptsShareTheirBeginning checks that the beginning that prompts have in common is computed once while
+// one of them is there, whatever parts prompts are computed in, and that nothing else is different.
+func TestPromptsShareTheirBeginning(t *testing.T) {
+	begin := []int32{9, 4, 7, 4, 11, 3, 8, 8, 1, 5, 6, 2}
+	var requests []generate.Request
+	for i := range uint64(12) {
+		c := sampled()
+		c.EOSTokenIDs, c.MaxNewTokens = nil, 3+int(i)
+		if i%3 == 2 {
+			c.DoSample, c.NumBeams = false, 2
+		}
+		prompt := slices.Concat(begin[:12-i/4], []int32{int32(i % 5), 7})
+		if i > 8 {
+			prompt = begin // nothing but what others begin with
+		}
+		requests = append(requests, generate.Request{ID: i, Number: i, Prompt: prompt, Config: c})
+	}
+	for _, parts := range []int{0, 40, 5, 1} {
+		l := generate.Limits{VocabSize: 29, MaxLength: 40, Slots: 300, Rows: 8, PromptTokens: parts}
+		s, err := generate.New(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range requests {
+			if err := s.Add(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, prompts := newHashModel(l.VocabSize, l.Slots), 0
+		err = generate.Run(t.Context(), s, m, func(u generate.Update) error {
+			if u.Results == nil {
+				return u.Err
+			}
+			prompts += len(requests[u.ID].Prompt)
+			alone := run(t, l, requests[u.ID])
+			if got, want := fmt.Sprint(u.Results), fmt.Sprint(alone[u.ID]); got != want {
+				t.Errorf("parts of %d: request %d is %s with others and %s alone", parts, u.ID, got, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if free, _ := s.Free(); free != l.Slots {
+			t.Errorf("parts of %d: %d slots are free at the end; expected %d", parts, free, l.Slots)
+		}
+		counted := newHashModel(l.VocabSize, l.Slots)
+		for _, r := range requests { // one after the other
+			one, _ := generate.New(l)
+			if err := one.Add(r); err != nil {
+				t.Fatal(err)
+			}
+			if err := generate.Run(t.Context(), one, counted, func(u generate.Update) error { return u.Err }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if saved := counted.news - m.news; saved < prompts/2 {
+			t.Errorf("parts of %d: %d tokens are computed, and %d one after the other; expected at least %d less, half of the prompts'", parts, m.news, counted.news, prompts/2)
+		}
+	}
+}
+
 // TestSamplesHaveTheProbabilities counts the first tokens of many samples: chi-squared of 28 degrees of
 // freedom is below 56.9 with a probability of 0.999.
 func TestSamplesHaveTheProbabilities(t *testing.T) {

@@ -45,7 +45,13 @@ func TestGeneratesAsTransformers(t *testing.T) {
 	if err := json.Unmarshal(data, &cases); err != nil {
 		t.Fatal(err)
 	}
-	for name, command := range map[string]string{"gpt2": "causal", "llama": "causal", "t5": "seq2seq", "t5-gated": "seq2seq", "bart": "seq2seq", "marian": "seq2seq"} {
+	commands := map[string]string{"t5": "seq2seq", "t5-gated": "seq2seq", "bart": "seq2seq", "marian": "seq2seq"}
+	for _, name := range []string{
+		"gpt2", "llama", "llama-scaled", "mistral-window", "qwen2-window", "qwen3", "smollm3", "gemma", "gemma2", "gemma3",
+	} {
+		commands[name] = "causal"
+	}
+	for name, command := range commands {
 		t.Run(name, func(t *testing.T) {
 			if len(cases[name]) < 30 {
 				t.Fatalf("%d cases; expected 30 or more", len(cases[name]))

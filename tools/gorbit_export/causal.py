@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection
 from typing import Any
@@ -101,11 +102,12 @@ class Map(layers.Dense):
 class RMSNorm(layers.Layer):
     """Root mean square normalization over the last axis (Zhang & Sennrich 2019)."""
 
-    def __init__(self, width: int, epsilon: float, foreign: str) -> None:
-        """Makes a scale of ones."""
+    def __init__(self, width: int, epsilon: float, foreign: str, offset: float = 0.0) -> None:
+        """Makes a scale that is 1 with `offset`, which is added to it."""
         super().__init__()
-        self._epsilon, self.width = epsilon, width
-        self._add("scale", tf.ones([width]), layers.Foreign((f"{foreign}.weight",)))
+        self._epsilon, self.width, self._offset = epsilon, width, offset
+        scale = tf.fill([width], 1 - offset)
+        self._add("scale", scale, layers.Foreign((f"{foreign}.weight",)))
 
     def weights(self) -> list[tf.Variable]:
         """What `apply` takes."""
@@ -114,7 +116,10 @@ class RMSNorm(layers.Layer):
     def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Normalizes float32 [..., width] by the first of `weights`, taken from the list."""
         square = tf.reduce_mean(tf.square(x), -1, keepdims=True)
-        return x * tf.math.rsqrt(square + self._epsilon) * weights.pop(0)
+        scale = weights.pop(0)
+        if self._offset:
+            scale += self._offset
+        return x * tf.math.rsqrt(square + self._epsilon) * scale
 
 
 class LayerNorm(layers.LayerNorm):
@@ -129,9 +134,12 @@ class LayerNorm(layers.LayerNorm):
         return ops.layer_norm(x, weights.pop(0), weights.pop(0), self._epsilon)
 
 
-def _norm(config: CausalConfig, foreign: str) -> RMSNorm | LayerNorm:
-    kind = RMSNorm if config.family.rotary else LayerNorm
-    return kind(config.hidden_size, config.norm_epsilon, foreign)
+def _norm(config: CausalConfig, foreign: str, width: int | None = None) -> RMSNorm | LayerNorm:
+    """A norm of the model's width, or of another."""
+    width = width or config.hidden_size
+    if not config.family.rotary:
+        return LayerNorm(width, config.norm_epsilon, foreign)
+    return RMSNorm(width, config.norm_epsilon, foreign, 1.0 if config.family.gemma else 0.0)
 
 
 def _normed_heads(norm: RMSNorm, x: Tensor, weights: list[Tensor]) -> Tensor:
@@ -146,8 +154,14 @@ class Layer(tf.Module):
     def __init__(self, config: CausalConfig, index: int, seed: int) -> None:
         """Makes the variables of layer `index`."""
         super().__init__()
-        self._config = config
-        self.shape = Heads(config.num_attention_heads, config.key_value_heads, config.head_size)
+        self._config, self.kind = config, config.layer(index)
+        self.shape = Heads(
+            config.num_attention_heads,
+            config.key_value_heads,
+            config.head_size,
+            (config.query_pre_attn_scalar or config.head_size) ** -0.5,
+            config.attn_logit_softcapping,
+        )
         h, i, std = config.hidden_size, config.intermediate_size, config.initializer_range
         q, kv = config.query_width, config.cache_width
         biased = config.biased_attention
@@ -163,11 +177,16 @@ class Layer(tf.Module):
             self.key = make(h, kv, f"{at}.k_proj", biased)
             self.value = make(h, kv, f"{at}.v_proj", biased)
             if config.family.normed_heads:
-                width, epsilon = config.head_size, config.norm_epsilon
-                self.query_norm = RMSNorm(width, epsilon, f"{at}.q_norm")
-                self.key_norm = RMSNorm(width, epsilon, f"{at}.k_norm")
+                self.query_norm = _norm(config, f"{at}.q_norm", config.head_size)
+                self.key_norm = _norm(config, f"{at}.k_norm", config.head_size)
             self.output = make(q, h, f"{at}.o_proj", biased and config.family.biased_output)
-            self.feed_forward_norm = _norm(config, f"layers.{index}.post_attention_layernorm")
+            before = "post_attention_layernorm"
+            if config.family.post_norms:
+                self.attention_post_norm = _norm(config, f"layers.{index}.{before}")
+                after = f"layers.{index}.post_feedforward_layernorm"
+                self.feed_forward_post_norm = _norm(config, after)
+                before = "pre_feedforward_layernorm"
+            self.feed_forward_norm = _norm(config, f"layers.{index}.{before}")
             self.gate = make(h, i, f"{net}.gate_proj")
             self.intermediate = make(h, i, f"{net}.up_proj")
             self.feed_forward = make(i, h, f"{net}.down_proj")
@@ -197,6 +216,9 @@ class Layer(tf.Module):
             first += [self.query_norm, self.key_norm]
         parts = [self.attention_norm, *first, self.output, self.feed_forward_norm]
         parts += [m for name, m in maps.items() if name in last]
+        if self._config.family.post_norms:
+            parts.insert(parts.index(self.feed_forward_norm), self.attention_post_norm)
+            parts.append(self.feed_forward_post_norm)
         return [w for part in parts for w in part.weights()]
 
     def heads(self, x: Tensor, positions: Tensor, weights: list[Tensor]) -> list[Tensor]:
@@ -209,7 +231,10 @@ class Layer(tf.Module):
         if c.family.normed_heads:
             query = _normed_heads(self.query_norm, query, weights)
             key = _normed_heads(self.key_norm, key, weights)
-        turns = rotary.tables(positions, c.head_size, c.rope_theta)
+        if self.kind.theta is None:
+            return [query, key, value]
+        scaling = c.rope_scaling if self.kind.scaled else None
+        turns = rotary.tables(positions, c.head_size, self.kind.theta, scaling)
         query = rotary.rotary(query, *turns, c.num_attention_heads)
         return [query, rotary.rotary(key, *turns, c.key_value_heads), value]
 
@@ -228,7 +253,10 @@ class Layer(tf.Module):
             weights: those that `heads` left.
             drop: dropout at one of the layer's sites 1 and 2.
         """
-        x += drop(1, ops.cast(self.output.apply(context, weights), tf.float32))
+        y = ops.cast(self.output.apply(context, weights), tf.float32)
+        if self._config.family.post_norms:
+            y = self.attention_post_norm.apply(y, weights)
+        x += drop(1, y)
         y = ops.cast(self.feed_forward_norm.apply(x, weights), context.dtype)
         act = self._config.hidden_act
         if self._config.family.rotary:
@@ -236,7 +264,10 @@ class Layer(tf.Module):
             y = gate * self.intermediate.apply(y, weights)
         else:
             y = ops.activate(act, self.intermediate.apply(y, weights))
-        return x + drop(2, ops.cast(self.feed_forward.apply(y, weights), tf.float32))
+        y = ops.cast(self.feed_forward.apply(y, weights), tf.float32)
+        if self._config.family.post_norms:
+            y = self.feed_forward_post_norm.apply(y, weights)
+        return x + drop(2, y)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,13 +278,20 @@ class Heads:
         number: of queries' heads.
         shared: heads of keys and values, each that of several of queries; a divisor of number.
         width: of a head.
-        scaled: whether scores are divided by the root of the width.
+        scale: what scores are multiplied by.
+        cap: what they stay below, as in `capped`.
     """
 
     number: int
     shared: int
     width: int
-    scaled: bool = True
+    scale: float
+    cap: float | None = None
+
+
+def capped(x: Tensor, cap: float | None) -> Tensor:
+    """Keeps the absolute values of x below a cap, by a hyperbolic tangent; None is no cap."""
+    return x if cap is None else cap * tf.tanh(x / cap)
 
 
 def attend(
@@ -285,13 +323,13 @@ def attend(
     b, t = shape[0], shape[1]
     query = tf.transpose(tf.reshape(query, [b, t, kv, groups, d]), [0, 2, 3, 1, 4])
     query = tf.reshape(query, [b, kv, groups * t, d])
-    if heads.scaled:
-        query *= tf.cast(1 / math.sqrt(d), query.dtype)
+    if heads.scale != 1:
+        query *= tf.cast(heads.scale, query.dtype)
     key, value = (
         tf.transpose(tf.reshape(x, [b, length, kv, d]), [0, 2, 1, 3]) for x in (key, value)
     )
     scores = ops.cast(tf.matmul(query, key, transpose_b=True), tf.float32)
-    scores = tf.reshape(scores, [b, kv, groups, t, length])
+    scores = capped(tf.reshape(scores, [b, kv, groups, t, length]), heads.cap)
     if bias is not None:
         scores += tf.reshape(bias, [-1, kv, groups, t, length])
     # Finite, so that a softmax over nothing is not NaN.
@@ -337,10 +375,18 @@ class CausalLM(tf.Module):
             self.head = layers.Embedding(c.vocab_size, c.hidden_size, std, seed, "lm_head")
         if build.lora:
             self._adapt(build.lora, seed)
-        functions = [tf.function(f, autograph=False) for f in (self._layer, self._cached_layer)]
-        # In lambdas, because a module saves every tf.function among its attributes.
-        self._call_layer = lambda *args: functions[0](*args)
-        self._call_cached = lambda *args: functions[1](*args)
+        # A graph function for each kind of layer, in lambdas, because a module saves every
+        # tf.function among its attributes.
+        firsts = {layer.kind: layer for layer in reversed(self.layers)}
+        trained, cached = (
+            {
+                kind: tf.function(functools.partial(body, layer), autograph=False)
+                for kind, layer in firsts.items()
+            }
+            for body in (self._layer, self._cached_layer)
+        )
+        self._layer_of = lambda kind: lambda *args: trained[kind](*args)
+        self._cached_layer_of = lambda kind: lambda *args: cached[kind](*args)
 
     def _adapt(self, lora: Lora, seed: int) -> None:
         """Freezes the model and adds adapters to its layers."""
@@ -364,7 +410,8 @@ class CausalLM(tf.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Returns float32 [N, V] of [N, H]."""
         table = ops.cast(tf.convert_to_tensor(self.table()), x.dtype)
-        return ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+        logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+        return capped(logits, self._config.final_logit_softcapping)
 
     def __call__(
         self,
@@ -390,9 +437,9 @@ class CausalLM(tf.Module):
         if dropout is not None:
             x = ops.dropout(x, dropout.embedding, dropout.random.site(0))
         for i, layer in enumerate(self.layers):
-            weights = self._weights(layer)
+            weights, call = self._weights(layer), self._layer_of(layer.kind)
             if dropout is None:
-                x = self._call_layer(x, sequence_ids, positions, None, None, None, None, weights)
+                x = call(x, sequence_ids, positions, None, None, None, None, weights)
                 continue
             rest = (
                 sequence_ids,
@@ -403,13 +450,15 @@ class CausalLM(tf.Module):
                 dropout.random.site(1 + bert.SITES_PER_LAYER * i).counter,
             )
             if self._recompute == "layers":
-                x = bert.recomputed(self._call_layer, x, rest, weights)
+                x = bert.recomputed(call, x, rest, weights)
             else:
-                x = self._call_layer(x, *rest, weights)
+                x = call(x, *rest, weights)
         return self._normed(x)
 
     def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
         x = self.words(ids)
+        if self._config.family.gemma:
+            x *= math.sqrt(self._config.hidden_size)
         return x if self._config.family.rotary else x + self.positions(positions)
 
     def _normed(self, x: Tensor) -> Tensor:
@@ -423,6 +472,7 @@ class CausalLM(tf.Module):
 
     def _layer(
         self,
+        layer: Layer,
         x: Tensor,
         sequence_ids: Tensor,
         positions: Tensor,
@@ -432,15 +482,17 @@ class CausalLM(tf.Module):
         random_counter: Tensor | None,
         weights: list[Tensor],
     ) -> Tensor:
-        """One layer: x float32 [R * S, H], sequence_ids int32 [R, S], positions int32 [R * S]."""
+        """One layer of the kind of `layer`, whose weights are not taken.
+
+        x is float32 [R * S, H], sequence_ids int32 [R, S], positions int32 [R * S].
+        """
 
         def drop(site: int, y: Tensor, rate: Tensor | None = hidden_dropout) -> Tensor:
             if random_key is None:
                 return y
             return ops.dropout(y, rate, ops.Random(random_key, random_counter).site(site))
 
-        weights, layer = list(weights), self.layers[0]
-        shape = tf.shape(sequence_ids)
+        weights, shape = list(weights), tf.shape(sequence_ids)
         by_row = [
             tf.reshape(y, [shape[0], shape[1], y.shape[1]])
             for y in layer.heads(x, positions, weights)
@@ -449,6 +501,8 @@ class CausalLM(tf.Module):
         ids, places = tf.cast(sequence_ids, tf.int64), tf.range(tf.cast(shape[1], tf.int64))
         allowed = tf.equal(ids[:, :, None], ids[:, None, :])
         allowed &= places[:, None] >= places[None, :]
+        if layer.kind.window is not None:
+            allowed &= places[:, None] - places[None, :] < layer.kind.window
         context = attend(*by_row, allowed, layer.shape, lambda w: drop(0, w, attention_dropout))
         return layer.rest(x, context, weights, drop)
 
@@ -479,12 +533,14 @@ class CausalLM(tf.Module):
         x = self._embed(tf.reshape(input_ids, [-1]), positions)
         for i, layer in enumerate(self.layers):
             pair = caches[2 * i : 2 * i + 2]
-            x = self._call_cached(x, position_ids, slots, context, *pair, self._weights(layer))
+            call = self._cached_layer_of(layer.kind)
+            x = call(x, position_ids, slots, context, *pair, self._weights(layer))
         at = tf.range(shape[0]) * shape[1] + last
         return self.logits(self._normed(tf.gather(x, at)))
 
     def _cached_layer(
         self,
+        layer: Layer,
         x: Tensor,
         position_ids: Tensor,
         slots: Tensor,
@@ -493,15 +549,18 @@ class CausalLM(tf.Module):
         values: Tensor,
         weights: list[Tensor],
     ) -> Tensor:
-        """One layer of next_logits: x float32 [B * T, H], and two handles."""
-        weights, layer, c = list(weights), self.layers[0], self._config
+        """One layer of next_logits, as `_layer`: x float32 [B * T, H], and two handles."""
+        weights, c = list(weights), self._config
         query, *new = layer.heads(x, tf.reshape(position_ids, [-1]), weights)
         shape, known = tf.shape(position_ids), []
         for handle, entries in zip((keys, values), new):
             with tf.control_dependencies([write_cache(handle, slots, entries)]):
                 known.append(read_cache(handle, context, c.cache_width, query.dtype))
         columns = tf.range(tf.cast(tf.shape(context)[1], tf.int64))
-        allowed = columns <= tf.cast(position_ids, tf.int64)[:, :, None]
+        places = tf.cast(position_ids, tf.int64)[:, :, None]
+        allowed = columns <= places
+        if layer.kind.window is not None:
+            allowed &= places - columns < layer.kind.window
         query = tf.reshape(query, [shape[0], shape[1], c.query_width])
         y = attend(query, *known, allowed, layer.shape)
         return layer.rest(x, y, weights, lambda _, y: y)
@@ -558,6 +617,7 @@ def token_losses(
     weights: Tensor,
     smoothing: Tensor | None,
     bias: tf.Variable | None = None,
+    cap: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Computes the cross entropy of tokens, without having the logits of all of them at once.
 
@@ -571,6 +631,7 @@ def token_losses(
         weights: float32 [N]; 0 for tokens that do not count.
         smoothing: the share of a target that is spread over all tokens; None for none.
         bias: float32 [1, V], added to the logits, and not trained; None for none.
+        cap: what the logits stay below, as in `capped`.
 
     Returns:
         float32 scalars: the sum of the losses times weights, which has a gradient, and the
@@ -588,6 +649,7 @@ def token_losses(
         logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
         if bias is not None:
             logits += bias
+        logits = capped(logits, cap)
         if smoothing is None:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
         else:
@@ -698,14 +760,18 @@ class LanguageModel(task.Task):
         c = self.build.config
         released = c.released()
         names = ("num_attention_heads", "num_key_value_heads", "hidden_act", "norm_epsilon")
-        names += ("rope_theta", "tie_word_embeddings")
+        names += ("rope_theta", "tie_word_embeddings", "query_pre_attn_scalar")
+        names += ("attn_logit_softcapping", "final_logit_softcapping", "rope_local_base_freq")
         fields = [c.family.fields.get(name, name) for name in names]
         needed = {field: released[field] for field in fields if field}
         needed |= {
             field: allowed[0] for field, allowed in c.family.only.items() if len(allowed) == 1
         }
-        if c.family.rotary:  # what later releases of transformers write in place of some fields
-            needed["rope_parameters"] = {"rope_theta": c.rope_theta, "rope_type": "default"}
+        if c.family.rotary:
+            layers_of = ("layer_types", "no_rope_layers", "use_sliding_window")
+            needed |= {field: released[field] for field in layers_of if field in released}
+            needed |= {"rope_scaling": c.rope_scaling, "sliding_window": c.sliding_window}
+            needed["positions"] = c.max_position_embeddings  # from which on a window is none
         return {
             "model_type": c.model_type,
             "prefix": c.family.prefix,
@@ -801,7 +867,9 @@ class LanguageModel(task.Task):
         own = tf.pad(features["token_weights"][:, 1:], [[0, 0], [0, 1]])
         weights = encoded.token_weights(features) * tf.reshape(own, [-1])
         weights = tf.where(follows, weights, 0.0)
-        loss, right = token_losses(hidden, self.model.table(), labels, weights, smoothing)
+        cap = self.build.config.final_logit_softcapping
+        table = self.model.table()
+        loss, right = token_losses(hidden, table, labels, weights, smoothing, cap=cap)
         return {
             "loss_sum": loss,
             "weight_sum": tf.reduce_sum(weights),

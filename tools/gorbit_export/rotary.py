@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Callable
+from typing import Any, Callable
 
-import numpy as np
 import tensorflow as tf
 
-from gorbit_export import ops
+from gorbit_export import ops, rope
 
 Tensor = tf.Tensor
 
 
-def tables(position_ids: Tensor, width: int, theta: float) -> tuple[Tensor, Tensor]:
+def tables(
+    position_ids: Tensor, width: int, theta: float, scaling: dict[str, Any] | None = None
+) -> tuple[Tensor, Tensor]:
     """Returns the cosines and the sines of the angles of all positions.
 
     Args:
         position_ids: int32 [T].
         width: that of a head, even.
         theta: the base of the frequencies.
+        scaling: how they are scaled, as `rope.checked` gives it; None: they are not.
 
     Returns:
         Two float32 [T, width / 2].
     """
-    # In float32, as the models were trained with: at position 8,191 rounding shows.
-    exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
-    frequencies = np.float32(1) / np.power(np.float32(theta), exponents)
+    frequencies, factor = rope.frequencies(width, theta, scaling)
     angles = tf.cast(position_ids, tf.float32)[:, None] * frequencies
-    return tf.cos(angles), tf.sin(angles)
+    cosines, sines = tf.cos(angles), tf.sin(angles)
+    return (cosines, sines) if factor == 1 else (cosines * factor, sines * factor)
 
 
 @ops.block

@@ -114,9 +114,8 @@ class Attention(Sublayer):
         super().__init__(config, norm)
         h, width, std = config.hidden_size, config.width(side), config.initializer_range
         relative = config.family.relative
-        self.shape = causal.Heads(
-            config.heads(side), config.heads(side), config.head_width(side), scaled=not relative
-        )
+        heads, head = config.heads(side), config.head_width(side)
+        self.shape = causal.Heads(heads, heads, head, 1.0 if relative else head**-0.5)
         inner, outer = std / math.sqrt(h), std / math.sqrt(width)
         query = inner / math.sqrt(config.head_width(side))
         deviations = (query, inner, inner, outer) if relative else (std,) * 4

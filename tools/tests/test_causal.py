@@ -26,6 +26,26 @@ CONFIGS = {
     "llama": LLAMA,
     "qwen2": {**LLAMA, "model_type": "qwen2", "tie_word_embeddings": True},
     "qwen3": {**LLAMA, "model_type": "qwen3", "head_dim": 12},
+    "smollm3": {
+        **LLAMA,
+        "model_type": "smollm3",
+        "no_rope_layers": [0, 1],
+        "use_sliding_window": True,
+        "sliding_window": 4,
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 2,
+            "original_max_position_embeddings": 8,
+        },
+    },
+    "gemma3": {
+        **{k: v for k, v in LLAMA.items() if k != "tie_word_embeddings"},
+        "model_type": "gemma3_text",
+        "head_dim": 12,
+        "sliding_window": 3,
+        "sliding_window_pattern": 2,
+        "final_logit_softcapping": 5.0,
+    },
 }
 VOCAB = 50
 
@@ -278,19 +298,45 @@ def load(tmp_path, values: dict) -> causal_config.CausalConfig:
         (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is"),
         (GPT2, {"n_heads": 2}, "field n_heads is not known"),
         (GPT2, {"n_embd": 30}, "n_embd is 30; expected a multiple"),
-        (LLAMA, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is"),
+        (LLAMA, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling has no factor"),
+        (LLAMA, {"rope_scaling": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
+        (LLAMA, {"rope_scaling": {"type": "linear", "factor": 0.5}}, "factor of rope_scaling is"),
+        (LLAMA, {"rope_scaling": {"type": "linear", "factor": 2, "alpha": 1}}, "has alpha"),
+        (LLAMA, {"rope_scaling": {"type": "linear", "rope_type": "yarn"}}, "has the type 'linear'"),
+        (LLAMA, {"rope_scaling": "linear"}, "rope_scaling is 'linear'; expected an object"),
+        (GPT2, {"rope_scaling": {"type": "linear", "factor": 2}}, "gpt2 has no such positions"),
         (LLAMA, {"mlp_bias": True}, "mlp_bias is True; expected False"),
         (LLAMA, {"num_key_value_heads": 3}, "expected a multiple of num_key_value_heads"),
+        (LLAMA, {"sliding_window": 8}, "sliding_window is 8; expected null, or at least"),
+        (LLAMA, {"use_sliding_window": False}, "field use_sliding_window is not known"),
+        (LLAMA, {"layer_types": ["sliding_attention"] * 2}, "layer_types is"),
+        (LLAMA, {"model_type": "qwen2", "layer_types": ["sliding_attention"]}, "layer_types is"),
         (
             LLAMA,
-            {"model_type": "mistral", "max_position_embeddings": 8192},
-            "sliding_window is 4096",
+            {"model_type": "qwen2", "layer_types": ["sliding_attention"] * 2},
+            "sliding_window is null; expected a number",
         ),
-        (LLAMA, {"model_type": "qwen2", "layer_types": ["sliding_attention"]}, "layer_types is"),
-        (LLAMA, {"model_type": "mistral", "sliding_window": 8}, "sliding_window is 8"),
+        (LLAMA, {"model_type": "mistral", "sliding_window": 8.5}, "sliding_window is 8.5"),
+        (LLAMA, {"model_type": "mistral", "sliding_window": 0}, "sliding_window is 0"),
+        (LLAMA, {"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers is"),
+        (LLAMA, {"model_type": "gemma", "hidden_activation": "relu"}, "hidden_activation is"),
+        (LLAMA, {"model_type": "gemma", "query_pre_attn_scalar": 2}, "query_pre_attn_scalar is"),
+        (LLAMA, {"model_type": "gemma2", "sliding_window": None}, "sliding_window is null"),
+        (LLAMA, {"model_type": "gemma2", "attn_logit_softcapping": -1}, "attn_logit_softcapping"),
+        (
+            LLAMA,
+            {"model_type": "gemma3_text", "use_bidirectional_attention": True},
+            "use_bidirectional_attention is True",
+        ),
+        (
+            LLAMA,
+            {"model_type": "gemma3_text", "rope_parameters": {"rope_type": "default"}},
+            "expected full_attention and sliding_attention",
+        ),
         (LLAMA, {"residual_multiplier": 0.2}, "field residual_multiplier is not known"),
         (LLAMA, {"hidden_size": None}, "missing hidden_size"),
-        (LLAMA, {"rope_parameters": {"rope_type": "yarn"}}, "rope_type is 'yarn'"),
+        (LLAMA, {"rope_parameters": {"rope_type": "yarn"}}, "rope_scaling has no factor"),
+        (LLAMA, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor of"),
     ],
 )
 def test_other_models_are_refused_by_the_field(tmp_path, base, fields, message):
@@ -302,6 +348,10 @@ def test_later_files_have_the_base_of_angles_among_others(tmp_path):
     rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
     assert load(tmp_path, {**LLAMA, **rope}).rope_theta == 5e5
     assert load(tmp_path, {**LLAMA, "rope_theta": 5e5}) == load(tmp_path, {**LLAMA, **rope})
+    linear = {"type": "linear", "factor": 2.0}
+    rope = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e5}}
+    scaled = load(tmp_path, {**LLAMA, "rope_theta": 5e5, "rope_scaling": linear})
+    assert load(tmp_path, {**LLAMA, **rope}) == scaled
     assert load(tmp_path, GPT2).intermediate_size == 128
     assert dataclasses.replace(causal_config.PRESETS["gpt2"]).parameters == 124_439_808
 
@@ -312,12 +362,19 @@ def test_a_window_that_reaches_everything_is_none(tmp_path):
     kinds = {"layer_types": ["full_attention", "full_attention"]}
     qwen = {**LLAMA, "model_type": "qwen2"}
     assert load(tmp_path, {**qwen, **kinds}) == load(tmp_path, qwen)
+    wide = {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 1}
+    assert load(tmp_path, {**qwen, **wide}) == load(tmp_path, qwen)
+    # Gemma 3 turns by the kind of a layer, whatever its window reaches.
+    gemma = load(tmp_path, {**LLAMA, "model_type": "gemma3_text"})
+    assert gemma.layer(0) == causal_config.LayerKind(None, 1e4)
+    assert gemma.released()["layer_types"] == ["sliding_attention"] * 2
 
 
 def test_weights_that_are_computed_in_another_way_are_told_apart(tmp_path):
     needed = made(load(tmp_path, LLAMA)).description()["weights"]["config"]
     assert needed["rope_scaling"] is None
-    assert needed["rope_parameters"] == {"rope_theta": 10000.0, "rope_type": "default"}
+    assert needed["sliding_window"] is None
+    assert needed["positions"] == 32
 
 
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])

@@ -1,6 +1,6 @@
-"""GPT-2, Llama, Mistral and Qwen2: the numbers of transformers with weights that it wrote.
+"""Causal language models: the numbers of transformers with weights that it wrote.
 
-Qwen3: those of llama.cpp.
+Qwen3: also those of llama.cpp.
 """
 
 import json
@@ -18,7 +18,10 @@ from gorbit_export import causal, causal_config
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 GGUF = pathlib.Path(__file__).parents[2] / "checkpoint" / "testdata" / "gguf"
-KINDS = ("gpt2", "llama", "llama-tied", "mistral", "qwen2")
+KINDS = (
+    *("gpt2", "llama", "llama-tied", "llama-scaled", "mistral", "mistral-window", "qwen2"),
+    *("qwen2-window", "qwen3", "smollm3", "gemma", "gemma2", "gemma3"),
+)
 
 
 @pytest.fixture(scope="module", params=["committed", "fresh"])
@@ -78,7 +81,35 @@ def test_the_form_for_transformers_is_that_of_its_own_files(kind):
     assert form["config"]["architectures"] == values["architectures"]
     ours = {k: v for k, v in form["config"].items() if k in values and k != "n_inner"}
     assert ours == {k: values[k] for k in ours}
-    assert causal_config._parse(form["config"]) == config
+    assert causal_config._parse(json.loads(json.dumps(form["config"]))) == config
+
+
+LOGITS = """
+import json, sys, safetensors.torch, torch, transformers
+config, weights, ids = sys.argv[1:]
+auto = transformers.AutoConfig.from_pretrained(config)
+model = transformers.AutoModelForCausalLM.from_config(auto).eval()
+model.load_state_dict(safetensors.torch.load_file(weights), strict=False)
+model.tie_weights()
+print(json.dumps([model(torch.tensor([row])).logits[0].tolist() for row in json.loads(ids)]))
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_transformers_reads_the_form(kind, tmp_path):
+    python = os.environ.get("GORBIT_TRANSFORMERS")
+    if not python:
+        pytest.skip("GORBIT_TRANSFORMERS is not set; expected a Python with torch, transformers")
+    folder = GOLDENS / "causal"
+    config = causal_config.load(str(folder / f"{kind}.json"))
+    form = causal.LanguageModel(causal.Build(config)).description()["huggingface"]
+    (tmp_path / "config.json").write_text(json.dumps(form["config"]))
+    case = json.loads((folder / "cases.json").read_text())[kind]
+    command = [python, "-c", LOGITS, tmp_path, folder / f"{kind}.safetensors"]
+    command.append(json.dumps(case["input_ids"]))
+    got = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    for logits, want in zip(got, case["logits"]):
+        np.testing.assert_allclose(logits, want, rtol=1e-5, atol=1e-5)
 
 
 def test_logits_of_qwen3_are_those_of_llama_cpp(tmp_path):

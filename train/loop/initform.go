@@ -143,12 +143,54 @@ func formOf(w *graphs.Weights) map[string]any {
 // sameForm returns an error for the first value of a configuration that is not as in the graph.
 func sameForm(there map[string]any, w *graphs.Weights) error {
 	want := formOf(w)
+	longest, _ := want["positions"].(float64)
+	delete(want, "positions")
+	there = plainForm(there, longest)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if got, ok := there[name]; ok && !reflect.DeepEqual(got, want[name]) {
 			return fmt.Errorf("%s is %s; expected %s, as in the graph", name, quoted(got), quoted(want[name]))
 		}
 	}
 	return nil
+}
+
+// plainForm returns a configuration in the one form in which the exporter says how turns of positions are
+// scaled, and which window layers have: releases of transformers write the same in several. A window of
+// longest positions and more is none.
+func plainForm(config map[string]any, longest float64) map[string]any {
+	out := maps.Clone(config)
+	if rope, ok := config["rope_parameters"].(map[string]any); ok {
+		delete(out, "rope_parameters")
+		if local, ok := rope["sliding_attention"].(map[string]any); ok { // one for each kind of layers
+			out["rope_local_base_freq"] = local["rope_theta"]
+			rope, _ = rope["full_attention"].(map[string]any)
+		}
+		out["rope_scaling"] = rope
+		if theta, ok := rope["rope_theta"]; ok {
+			out["rope_theta"] = theta
+		}
+	}
+	scaling, ok := out["rope_scaling"].(map[string]any)
+	if !ok {
+		out["rope_scaling"] = nil // also where it is not written
+	} else {
+		plain := make(map[string]any)
+		for name, value := range scaling {
+			switch {
+			case name == "type":
+				plain["rope_type"] = value
+			case name != "rope_theta" && value != nil:
+				plain[name] = value
+			}
+		}
+		if out["rope_scaling"] = any(plain); plain["rope_type"] == nil || plain["rope_type"] == "default" {
+			out["rope_scaling"] = nil
+		}
+	}
+	if window, ok := out["sliding_window"].(float64); ok && (longest > 0 && window >= longest || out["use_sliding_window"] == false) {
+		out["sliding_window"] = nil
+	}
+	return out
 }
 
 // quoted writes a value of a JSON file, cut if it is long.

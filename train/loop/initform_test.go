@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -65,5 +66,60 @@ func TestCheckFormOfGGUF(t *testing.T) {
 				t.Fatalf("error %v; expected %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// A config.json next to weights is taken whatever release of transformers wrote it, if it says the same.
+func TestCheckFormOfReleases(t *testing.T) {
+	scaling := map[string]any{"rope_type": "linear", "factor": 4.0}
+	source, err := checkpoint.OpenSafetensors(filepath.Join("..", "..", "tools", "tests", "goldens", "causal", "mistral-window.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	copied := filepath.Join(t.TempDir(), "model.safetensors")
+	data, err := os.ReadFile(source.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(copied, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	weights, err := checkpoint.OpenSafetensors(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer weights.Close()
+	for _, tt := range []struct {
+		there  string
+		window any // of the graph, whose longest text has 32 tokens
+		scaled any
+		want   string
+	}{
+		{`{"rope_theta": 5.0, "rope_scaling": {"type": "linear", "factor": 4}, "sliding_window": 8}`, 8.0, scaling, ""},
+		{`{"rope_parameters": {"rope_theta": 5.0, "rope_type": "linear", "factor": 4.0}, "sliding_window": 8}`, 8.0, scaling, ""},
+		{`{"rope_parameters": {"rope_theta": 5.0, "rope_type": "default"}, "rope_scaling": null}`, 8.0, nil, ""},
+		{`{"rope_theta": 5.0, "sliding_window": 32}`, nil, nil, ""},
+		{`{"rope_theta": 5.0, "sliding_window": 4, "use_sliding_window": false}`, nil, nil, ""},
+		{`{"rope_parameters": {"full_attention": {"rope_theta": 5.0, "rope_type": "linear", "factor": 4, "type": "linear"}, "sliding_attention": {"rope_theta": 7.0}}}`, nil, scaling, ""},
+		{`{"rope_parameters": {"full_attention": {"rope_theta": 5.0}, "sliding_attention": {"rope_theta": 8.0}}}`, nil, nil, "rope_local_base_freq is 8; expected 7"},
+		{`{"rope_parameters": {"rope_theta": 6.0}}`, nil, nil, "rope_theta is 6; expected 5"},
+		{`{"rope_parameters": {"rope_theta": 5.0, "rope_type": "yarn", "factor": 4.0}}`, nil, scaling, `rope_scaling is {"factor":4,"rope_type":"yarn"}; expected {"factor":4,"rope_type":"linear"}`},
+		{`{"rope_scaling": {"type": "linear", "factor": 4}}`, nil, nil, "rope_scaling is {"},
+		{`{}`, nil, scaling, "rope_scaling is null; expected {"},
+		{`{"rope_scaling": null}`, nil, scaling, "rope_scaling is null; expected {"},
+		{`{"sliding_window": 31}`, nil, nil, "sliding_window is 31; expected null"},
+		{`{"sliding_window": 32}`, 8.0, nil, "sliding_window is null; expected 8"},
+		{`{"sliding_window": 8, "use_sliding_window": false}`, 8.0, nil, "sliding_window is null; expected 8"},
+	} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(copied), loop.ReleaseConfig), []byte(tt.there), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		needed := map[string]any{"rope_theta": 5.0, "rope_local_base_freq": 7.0, "rope_scaling": tt.scaled, "sliding_window": tt.window, "positions": 32.0}
+		contract := &graphs.Contract{Model: graphs.Model{Weights: &graphs.Weights{ModelType: "mistral", Config: needed}}}
+		err := loop.CheckForm(weights, new(checkpoint.LoadReport), contract, false)
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v; expected %q", tt.there, err, tt.want)
+		}
 	}
 }

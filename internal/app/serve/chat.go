@@ -67,8 +67,44 @@ func (c *content) UnmarshalJSON(data []byte) error {
 
 // said is what the assistant says, or a piece of it.
 type said struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
+	Role      string     `json:"role,omitempty"`
+	Content   *string    `json:"content,omitempty"`
+	ToolCalls []toolCall `json:"tool_calls,omitempty"`
+}
+
+// toolCall is a call of a tool that an answer asks for. Its arguments are JSON in a text.
+type toolCall struct {
+	Index    *int   `json:"index,omitempty"` // in a stream
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+// asks returns an answer of a request that asks for calls of tools, or the event of a stream that does.
+func asks(text string, calls []chat.Call, index int, id string, stream, first bool) answered {
+	out := said{ToolCalls: make([]toolCall, len(calls))}
+	if text != "" {
+		out.Content = &text
+	}
+	if first {
+		out.Role = chat.Assistant
+	}
+	for i, c := range calls {
+		t := toolCall{ID: fmt.Sprintf("call_%s_%d_%d", strings.TrimPrefix(id, conversations.id), index, i), Type: "function"}
+		if stream {
+			t.Index = &i
+		}
+		t.Function.Name, t.Function.Arguments = c.Name, string(c.Arguments)
+		out.ToolCalls[i] = t
+	}
+	finish := "tool_calls"
+	if stream {
+		return answered{Index: index, Delta: &out, FinishReason: &finish}
+	}
+	return answered{Index: index, Message: &out, FinishReason: &finish}
 }
 
 // answered is an answer to a conversation, or an event of one that is streamed.
@@ -84,7 +120,7 @@ var conversations = endpoint{
 	verb: "chat_completions", body: func() body { return &conversation{} }, id: "chatcmpl-",
 	whole: "chat.completion", chunk: "chat.completion.chunk",
 	choice: func(text string, index int, finish *string) any {
-		return answered{Index: index, Message: &said{chat.Assistant, &text}, FinishReason: finish}
+		return answered{Index: index, Message: &said{Role: chat.Assistant, Content: &text}, FinishReason: finish}
 	},
 	piece: func(text string, index int, finish *string, first bool) any {
 		delta := &said{}
@@ -104,7 +140,7 @@ func (in *conversation) extras() []extra {
 	all := append(in.sampling.extras(),
 		extra{"max_completion_tokens beside another max_tokens", in.MaxTokens != nil && in.MaxCompletionTokens != nil && *in.MaxTokens != *in.MaxCompletionTokens},
 		extra{"logprobs", in.Logprobs}, extra{"top_logprobs", in.TopLogprobs != 0},
-		extra{"tool_choice", !none},
+		extra{"tool_choice", !none}, extra{"parallel_tool_calls", in.ParallelToolCalls == false && in.usesTools()},
 		extra{"response_format", in.ResponseFormat != nil && in.ResponseFormat.Type != "text"})
 	for i, m := range in.Messages {
 		for _, e := range []extra{
@@ -144,10 +180,13 @@ func (in *conversation) prompts(m *served, _ int) ([]generate.Request, []int32, 
 	return []generate.Request{m.Generates.OfTokens(ids)}, c.EndTokens, nil
 }
 
+// usesTools reports whether the model is told of tools.
+func (in *conversation) usesTools() bool { return len(in.Tools) > 0 && in.ToolChoice != "none" }
+
 // values returns what the template is given in addition to the messages.
 func (in *conversation) values() map[string]json.RawMessage {
 	out := maps.Clone(in.ChatTemplateKwargs)
-	if len(in.Tools) > 0 && in.ToolChoice != "none" {
+	if in.usesTools() {
 		if out == nil {
 			out = make(map[string]json.RawMessage)
 		}

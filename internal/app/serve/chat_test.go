@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/text/chat"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -59,6 +60,67 @@ func TestChatCompletions(t *testing.T) {
 		}
 		if streamed := streamedChat(t, s, tt.fields, len(c.Choices)); streamed != strings.Join(parts, ", ") {
 			t.Errorf("%s: as a stream %q, want %q", tt.fields, streamed, strings.Join(parts, ", "))
+		}
+	}
+}
+
+// TestToolCalls asks a model that calls a tool in every answer, whole and as a stream.
+func TestToolCalls(t *testing.T) {
+	vocab, err := text.ParseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb <tool_call>{\"name\": \"f\",\n\"arguments\": {\"x\": \"y\"}}</tool_call>\nx\n"), "vocab.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := continues(t, counts{})
+	if m.Generates.Tokenizer, err = text.NewTokenizer(vocab, text.Uncased()); err != nil {
+		t.Fatal(err)
+	}
+	m.Generates.Chat, err = predict.NewChat(m.Generates.Tokenizer, chat.Format{
+		Template: "{% for m in messages %}{{ m.content }} {% endfor %}{# {{ tools }} <tool_call> #}",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, config(), m)
+	const asked, tools = `"messages": [{"role": "user", "content": "a"}], "temperature": 0`, `, "tools": [{"type": "function"}]`
+	const written = ` b <tool_call>{"name": "f", "arguments": {"x": "y"}}</tool_call>`
+	for _, tt := range []struct{ fields, content, call, finish string }{
+		{asked, written, "", "stop"},
+		{asked + tools + `, "tool_choice": "none"`, written, "", "stop"},
+		{asked + tools, " b", `function f {"x":"y"}`, "tool_calls"},
+		{asked + tools + `, "max_tokens": 1`, ` b <tool_call>{"name": "f",`, "", "length"},
+	} {
+		for _, stream := range []bool{false, true} {
+			content, call, finish := "", "", ""
+			_, body := ask(s, "POST", "/v1/chat/completions", fmt.Sprintf(`{"stream": %v, %s}`, stream, tt.fields))
+			for line := range strings.SplitSeq(body, "\n") {
+				var event completed[answered]
+				line = strings.TrimPrefix(line, "data: ")
+				if line == "" || line == "[DONE]" {
+					continue
+				}
+				if err := json.Unmarshal([]byte(line), &event); err != nil || len(event.Choices) != 1 {
+					t.Fatalf("%s: %s", tt.fields, body)
+				}
+				said := event.Choices[0].Message
+				if stream {
+					said = event.Choices[0].Delta
+				}
+				if said.Content != nil {
+					content += *said.Content
+				}
+				for _, c := range said.ToolCalls {
+					call += c.Type + " " + c.Function.Name + " " + c.Function.Arguments
+					if !strings.HasPrefix(c.ID, "call_") || (c.Index != nil) != stream {
+						t.Errorf("%s: %s", tt.fields, line)
+					}
+				}
+				if f := event.Choices[0].FinishReason; f != nil {
+					finish = *f
+				}
+			}
+			if content != tt.content || call != tt.call || finish != tt.finish {
+				t.Errorf("%s, stream %v: %q, %q, %q; expected %q, %q, %q: %s", tt.fields, stream, content, call, finish, tt.content, tt.call, tt.finish, body)
+			}
 		}
 	}
 }
@@ -124,6 +186,7 @@ func TestChatCompletionsRefuse(t *testing.T) {
 		{`{"messages": [{"role": "user", "content": "a", "weight": 1}]}`, `unknown field \"weight\"`},
 		{`{"messages": [{"role": "user", "content": "a a a a a a a a a a a a a"}]}`, "the conversation has 13 tokens; expected less than the 12 that the model takes"},
 		{`{` + asked + `, "tool_choice": "required"}`, "tool_choice asks for what is not served here"},
+		{`{` + asked + `, "tools": [{"name": "b"}], "parallel_tool_calls": false}`, "parallel_tool_calls asks for what is not served here"},
 		{`{` + asked + `, "logprobs": true}`, "logprobs asks for what is not served here"},
 		{`{` + asked + `, "response_format": {"type": "json_object"}}`, "response_format asks for what is not served here"},
 		{`{` + asked + `, "max_tokens": 1, "max_completion_tokens": 2}`, "max_completion_tokens beside another max_tokens asks for"},

@@ -20,6 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/text/chat"
 )
 
 // sampling are the fields of all kinds of completions, as OpenAI's API has them. The last ones are those of
@@ -175,7 +176,8 @@ type completing struct {
 	counted  bool // at the end of the stream
 	code     int  // the status of the answer, or what it would be of a stream that ended early
 	stops    []string
-	n        int // of each prompt
+	n        int            // of each prompt
+	tools    *chat.Template // which says how answers ask for calls of tools; nil if they do not
 	requests []generate.Request
 	answer   completed[any]
 }
@@ -248,6 +250,9 @@ func (s *Server) parseCompletion(ctx context.Context, data []byte, f endpoint) (
 	}
 	c := &completing{endpoint: f, model: m, code: http.StatusOK, stream: in.common().Stream, counted: in.common().StreamOptions.IncludeUsage, stops: config.StopStrings, n: config.NumReturnSequences}
 	c.answer = completed[any]{ID: f.id + hex.EncodeToString(id[:]), Object: f.whole, Created: time.Now().Unix(), Model: m.Name}
+	if talk, ok := in.(*conversation); ok && talk.usesTools() {
+		c.tools = m.Generates.Chat.Template
+	}
 	for i, r := range prompts {
 		most := m.Generates.Limits.MaxLength
 		r.Number, r.Config = uint64(i), config.WithDefaultLength(len(r.Prompt), most, cmp.Or(f.maxTokens, most))
@@ -470,6 +475,24 @@ func (c *completing) usage(new int) map[string]int {
 	return map[string]int{"prompt_tokens": prompts, "completion_tokens": new, "total_tokens": prompts + new}
 }
 
+// chosen returns the choice of an answer.
+func (c *completing) chosen(text string, index int, finish *string) any {
+	if c.tools != nil {
+		if before, calls := c.tools.Calls(text); len(calls) > 0 {
+			return asks(before, calls, index, c.answer.ID, false, true)
+		}
+	}
+	return c.choice(text, index, finish)
+}
+
+// pieced returns the choice of an event of a stream.
+func (c *completing) pieced(text string, calls []chat.Call, index int, finish *string, first bool) any {
+	if len(calls) > 0 {
+		return asks(text, calls, index, c.answer.ID, true, first)
+	}
+	return c.piece(text, index, finish, first)
+}
+
 // whole answers with all completions.
 func (s *Server) whole(w http.ResponseWriter, r *http.Request, c *completing) error {
 	ctx, cancel := s.until(w, r)
@@ -485,7 +508,7 @@ func (s *Server) whole(w http.ResponseWriter, r *http.Request, c *completing) er
 	for i, of := range results {
 		for k, result := range of {
 			text, _ := generate.CutStop(c.requests[i].Text(result.IDs), c.stops)
-			c.answer.Choices = append(c.answer.Choices, c.choice(text, i*c.n+k, reason(result.Finish)))
+			c.answer.Choices = append(c.answer.Choices, c.chosen(text, i*c.n+k, reason(result.Finish)))
 			tokens += len(result.IDs)
 		}
 	}
@@ -516,13 +539,12 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 		return nil
 	}
 	pieces := make([]pieces, len(c.requests)*c.n)
-	piece := func(index int, text string, finish *string) error {
+	piece := func(index int, text string, calls []chat.Call, finish *string) error {
 		if text == "" && finish == nil {
 			return nil
 		}
-		event := c.answer
-		event.Choices = []any{c.piece(text, index, finish, !pieces[index].begun)}
-		pieces[index].begun = true
+		event, first := c.answer, !pieces[index].begun
+		event.Choices, pieces[index].begun = []any{c.pieced(text, calls, index, finish, first)}, true
 		data, err := json.Marshal(event)
 		if err != nil {
 			return err
@@ -534,14 +556,15 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 	err := c.each(ctx, func(prompt int, u generate.Update) error {
 		for _, t := range u.Tokens {
 			at := prompt*c.n + t.Sequence
-			if err := piece(at, pieces[at].add(t.ID, c.requests[prompt].Text, c.stops), nil); err != nil {
+			if err := piece(at, pieces[at].add(t.ID, c.requests[prompt].Text, c.stops, c.tools), nil, nil); err != nil {
 				return err
 			}
 		}
 		for k, result := range u.Results {
 			tokens += len(result.IDs)
 			at := prompt*c.n + k
-			if err := piece(at, pieces[at].end(c.requests[prompt].Text, c.stops), reason(result.Finish)); err != nil {
+			text, calls := pieces[at].end(c.requests[prompt].Text, c.stops, c.tools)
+			if err := piece(at, text, calls, reason(result.Finish)); err != nil {
 				return err
 			}
 		}
@@ -586,8 +609,8 @@ type pieces struct {
 }
 
 // add adds a token and returns the text that is certain with it: without a character that has more bytes to
-// come, and without what may be the beginning of a stop string.
-func (p *pieces) add(id int32, decode func([]int32) string, stops []string) string {
+// come, without what may be the beginning of a stop string, and without what may ask for a call of a tool.
+func (p *pieces) add(id int32, decode func([]int32) string, stops []string, tools *chat.Template) string {
 	p.ids = append(p.ids, id)
 	text, stop := generate.CutStop(decode(p.ids), stops)
 	if stop == "" {
@@ -602,13 +625,20 @@ func (p *pieces) add(id int32, decode func([]int32) string, stops []string) stri
 		}
 		text = text[:len(text)-hold]
 	}
+	if tools != nil {
+		text = tools.Certain(text)
+	}
 	return p.send(text)
 }
 
-// end returns the rest of the text.
-func (p *pieces) end(decode func([]int32) string, stops []string) string {
+// end returns the rest of the text, and the calls of tools that follow it.
+func (p *pieces) end(decode func([]int32) string, stops []string, tools *chat.Template) (string, []chat.Call) {
 	text, _ := generate.CutStop(decode(p.ids), stops)
-	return p.send(text)
+	var calls []chat.Call
+	if tools != nil {
+		text, calls = tools.Calls(text)
+	}
+	return p.send(text), calls
 }
 
 // send returns what a text has after what was sent. A tokenizer may read the tokens before in another way

@@ -314,19 +314,23 @@ func TestPieces(t *testing.T) {
 	}
 	var p pieces
 	var got []string
-	for _, b := range []byte("né <end>x") {
-		got = append(got, p.add(int32(b), decode, []string{"<end>", "<x>"}))
+	end := func(stops ...string) string {
+		text, _ := p.end(decode, stops, nil)
+		return text
 	}
-	got = append(got, p.end(decode, []string{"<end>", "<x>"}))
+	for _, b := range []byte("né <end>x") {
+		got = append(got, p.add(int32(b), decode, []string{"<end>", "<x>"}, nil))
+	}
+	got = append(got, end("<end>", "<x>"))
 	if want := `["n" "" "é" " " "" "" "" "" "" "" ""]`; fmt.Sprintf("%q", got) != want {
 		t.Errorf("pieces %q; expected %s", got, want)
 	}
 	p = pieces{}
 	got = nil
 	for _, b := range []byte("a<e") {
-		got = append(got, p.add(int32(b), decode, []string{"<end>"}))
+		got = append(got, p.add(int32(b), decode, []string{"<end>"}, nil))
 	}
-	if got = append(got, p.end(decode, []string{"<end>"})); fmt.Sprintf("%q", got) != `["a" "" "" "<e"]` {
+	if got = append(got, end("<end>")); fmt.Sprintf("%q", got) != `["a" "" "" "<e"]` {
 		t.Errorf("pieces %q; expected a held beginning at the end", got)
 	}
 }

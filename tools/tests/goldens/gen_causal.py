@@ -6,7 +6,7 @@ all tokens but the first of each text, of which the gradients are. Another folde
 
 hf/bin/python tools/tests/goldens/gen_causal.py [FOLDER]
 
-in an environment with torch, transformers and safetensors.
+in an environment with torch, transformers (5.23) and safetensors.
 """
 
 import json
@@ -49,6 +49,84 @@ MODELS = {
     ),
     "qwen2": transformers.Qwen2ForCausalLM(
         transformers.Qwen2Config(**LLAMA, tie_word_embeddings=True)
+    ),
+    # Some pairs turn as they did, some more slowly, and one is between.
+    "llama-scaled": transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            **LLAMA,
+            head_dim=8,
+            rope_parameters={
+                "rope_type": "llama3",
+                "rope_theta": 500.0,
+                "factor": 8.0,
+                "low_freq_factor": 0.1,
+                "high_freq_factor": 1.0,
+                "original_max_position_embeddings": 8,
+            },
+        )
+    ),
+    "mistral-window": transformers.MistralForCausalLM(
+        transformers.MistralConfig(
+            **LLAMA,
+            sliding_window=4,
+            head_dim=6,
+            rope_parameters={"rope_type": "linear", "rope_theta": 50.0, "factor": 2.0},
+        )
+    ),
+    "qwen2-window": transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(
+            **{**LLAMA, "num_attention_heads": 1, "num_key_value_heads": 1},
+            use_sliding_window=True,
+            sliding_window=3,
+            max_window_layers=1,
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 100.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 8,
+                "beta_fast": 0.8,
+                "beta_slow": 0.1,
+            },
+        )
+    ),
+    "qwen3": transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(
+            **LLAMA,
+            head_dim=6,
+            use_sliding_window=True,
+            sliding_window=4,
+            layer_types=["sliding_attention", "full_attention"],
+            rope_parameters={"rope_type": "dynamic", "rope_theta": 50.0, "factor": 4.0},
+        )
+    ),
+    "smollm3": transformers.SmolLM3ForCausalLM(
+        transformers.SmolLM3Config(**LLAMA, no_rope_layer_interval=2, pad_token_id=0)
+    ),
+    "gemma": transformers.GemmaForCausalLM(
+        transformers.GemmaConfig(**{**LLAMA, "num_key_value_heads": 1}, head_dim=6)
+    ),
+    "gemma2": transformers.Gemma2ForCausalLM(
+        transformers.Gemma2Config(
+            **LLAMA,
+            head_dim=6,
+            sliding_window=4,
+            query_pre_attn_scalar=3,
+            attn_logit_softcapping=2.0,
+            final_logit_softcapping=3.0,
+        )
+    ),
+    "gemma3": transformers.Gemma3ForCausalLM(
+        transformers.Gemma3TextConfig(
+            **LLAMA,
+            head_dim=6,
+            sliding_window=5,
+            sliding_window_pattern=2,
+            query_pre_attn_scalar=5,
+            rope_parameters={
+                "full_attention": {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 20.0},
+            },
+        )
     ),
 }
 IDS = [[5, 9, 7, 11, 3], [4, 8], [6, 19, 2, 12, 13, 14, 15, 16, 17, 18, 10, 9, 8, 7, 6, 5]]
