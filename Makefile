@@ -26,18 +26,25 @@ RELEASES ?=
 API ?=
 # Disturbances of test-elsewhere, such as "avx2 one-lane"; without one, all.
 ELSEWHERE ?=
+# The processor that dist and wheel are for: this machine's, or aarch64 on x86-64 Linux.
+ARCH ?=
+# The private key that release signs with: a PEM file of Ed25519.
+KEY ?=
 
 # Git fails if the checkout belongs to another user, so builds do not ask it for the version. The
 # tag leaves out 150 packages that the client of gs:// needs for gRPC, which it does not use.
 GO := source .tf/env && export GOFLAGS="$${GOFLAGS:-} -buildvcs=false -tags=disable_grpc_modules" && go
 PY := .venv/bin/python
-COMMIT = $(shell git -c safe.directory='*' describe --always --tags --dirty --match 'v*' 2>/dev/null)
+GIT := git -c safe.directory='*'
+COMMIT = $(shell $(GIT) describe --always --tags --dirty --match 'v*' 2>/dev/null)
+FOR = $(if $(ARCH),--machine $(ARCH))
 
 # Hide TensorFlow's notes in tests.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help setup fetch build install uninstall dist wheel demo test lint gotest race pytest test-elsewhere fuzz bench \
-  check-gpu check-tf check-module check-api check-gpu-passes check-gpu-compile check-tpu-passes check-tpu-compile clean distclean
+.PHONY: help setup fetch build arm64 install uninstall dist wheel release demo test lint gotest race pytest test-elsewhere \
+  fuzz bench check-gpu check-tf check-arm check-module check-api check-gpu-passes check-gpu-compile check-tpu-passes \
+  check-tpu-compile clean distclean
 
 help: ## List the targets
 	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
@@ -51,7 +58,10 @@ fetch: setup ## Fetch the demo's weights and reviews, which tests also use
 
 build: setup ## Build bin/gorbit and bin/gorbit-predict
 	@mkdir -p bin
-	@$(GO) build -ldflags '-X github.com/gorbit-ml/gorbit/internal/base/version.described=$(COMMIT)' -o bin/ ./cmd/gorbit ./cmd/gorbit-predict
+	@$(GO) build -trimpath -ldflags '-X github.com/gorbit-ml/gorbit/internal/base/version.described=$(COMMIT)' -o bin/ ./cmd/gorbit ./cmd/gorbit-predict
+
+arm64: build ## Build the programs for 64-bit ARM in bin/arm64, with a cross compiler
+	@COMMIT='$(COMMIT)' tools/arm64.sh
 
 install: build ## Install the programs and TensorFlow's library (PREFIX=/usr/local, DESTDIR=)
 	@$(PY) tools/dist.py install '$(DESTDIR)$(abspath $(PREFIX))'
@@ -59,17 +69,21 @@ install: build ## Install the programs and TensorFlow's library (PREFIX=/usr/loc
 uninstall: setup ## Remove what install put there (PREFIX=/usr/local, DESTDIR=)
 	@$(PY) tools/dist.py uninstall '$(DESTDIR)$(abspath $(PREFIX))'
 
-dist: build ## Pack the programs and the library in an archive, below dist
+dist: build $(if $(filter-out $(shell uname -m),$(ARCH)),arm64) ## Pack the programs and the library in an archive, below dist (ARCH=aarch64)
 	@mkdir -p dist
-	@$(PY) tools/dist.py archive dist
+	@$(PY) tools/dist.py archive dist $(FOR)
 
-wheel: build ## Pack the programs, the exporter and the package gorbit for pip, below dist
-	@$(PY) tools/dist_wheel.py dist
+wheel: build $(if $(filter-out $(shell uname -m),$(ARCH)),arm64) ## Pack the programs, the exporter and the package gorbit for pip (ARCH=aarch64)
+	@$(PY) tools/dist_wheel.py dist $(FOR)
+
+release: setup ## Make all that a release consists of, signed, below dist (KEY=key.pem)
+	@$(PY) tools/release.py $(if $(KEY),--key '$(KEY)')
 
 demo: build ## Fine-tune a BERT on movie reviews, evaluate, export, predict
 	@PYTHONPATH=tools $(PY) -m gorbit demo
 
 test: lint pytest gotest race ## Check the sources, run all tests, and list what was skipped and why
+	@$(GIT) diff --quiet HEAD && $(GIT) rev-parse HEAD >.cache/tested || rm -f .cache/tested
 	@echo "skipped by go test, and why:"; grep -B1 --no-group-separator -e '--- SKIP' .cache/gotest.log || echo "nothing"
 
 lint: setup ## Check formatting and common mistakes
@@ -114,6 +128,9 @@ check-gpu: ## Compare this machine's GPUs with its CPU, and measure gorbit and i
 
 check-tf: build fetch ## Run the programs with other releases of TensorFlow (RELEASES="--only 2.21")
 	@PYTHONPATH=tools:bench $(PY) -m check_tf.releases $(RELEASES)
+
+check-arm: fetch arm64 ## Run the programs for 64-bit ARM in an emulator, and build packages for macOS
+	@PYTHONPATH=tools:bench $(PY) -m check_tf.arm
 
 check-module: fetch ## Use gorbit as a module of Go in an empty module, without the checkout
 	GORBIT_CHECK_MODULE=1 $(GO) test -v -count 1 -timeout 60m -run TestModule ./cmd/gorbit-setup

@@ -92,7 +92,7 @@ func row(parts ...[]int32) []int32 {
 func instructionSets(t *testing.T) []string {
 	t.Helper()
 	var have []string
-	for _, name := range []string{"avx512", "avx2", "generic"} {
+	for _, name := range []string{"avx512", "avx2", "neon", "generic"} {
 		if err := kernels.Use(name); err != nil {
 			t.Run("without "+name, func(t *testing.T) { t.Skip(err) })
 			continue

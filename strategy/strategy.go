@@ -124,7 +124,7 @@ type Runtime struct {
 	// IntraOpThreads and InterOpThreads are the sizes of TensorFlow's thread pools; 0 means
 	// one thread per core.
 	IntraOpThreads, InterOpThreads int
-	// Kernels names the instruction set of our own kernels: avx512, avx2 or generic. It is
+	// Kernels names the instruction set of our own kernels: avx512, avx2, neon or generic. It is
 	// "" if the graph uses only TensorFlow's operations.
 	Kernels string
 	// LongRows is the number of tokens that a row of a micro-batch may have at no extra

@@ -10,11 +10,12 @@ A tree that it makes needs neither this checkout nor Python, at any place:
 
 The programs find the library by their own place ($ORIGIN). What they are linked with for use in the
 checkout are more places after that one, which are cut off here: a program must not look for
-libraries in a folder that another user could make.
+libraries in a folder that another user could make. Nothing else in a program names the checkout
+(-trimpath), so that checkouts at two places make equal archives.
 
 Usage: dist.py install PREFIX [--programs FOLDER] [--link]
        dist.py uninstall PREFIX
-       dist.py archive FOLDER
+       dist.py archive FOLDER [--machine aarch64]
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Failure(Exception):
 def relocated(program: bytes, name: str, place: bytes = BESIDE) -> bytes:
     """Returns a program that looks for libraries in a place next to itself only.
 
-    The list of places is a string of the program's dynamic section, which ends with a zero byte; a
-    zero byte in the place of its first colon leaves the first place.
+    The list of places is a string of the program's dynamic section, which ends with a zero byte.
+    Zero bytes from its first colon on leave the first place.
 
     Args:
         program: the content of the program.
@@ -69,11 +70,26 @@ def relocated(program: bytes, name: str, place: bytes = BESIDE) -> bytes:
             f"{name} does not look for TensorFlow beside itself: it was linked without .tf/env; "
             "run make build"
         )
-    return program.replace(BESIDE + b":", place.ljust(len(BESIDE) + 1, b"\0"))
+    at = program.index(BESIDE + b":")
+    end = program.index(b"\0", at)
+    return program[:at] + place.ljust(end - at, b"\0") + program[end:]
 
 
-def tensorflow() -> pathlib.Path:
-    """The folder of the TensorFlow wheel whose library the programs are linked with."""
+def programs(machine: str) -> pathlib.Path:
+    """The folder of the programs that were built for a processor."""
+    return ROOT / "bin" if machine == platform.machine() else ROOT / "bin" / "arm64"
+
+
+def tensorflow(machine: str) -> pathlib.Path:
+    """The folder of TensorFlow's library for a processor.
+
+    It is that of the wheel in .venv, or, for ARM on another machine, the one of tools/arm64.sh.
+    """
+    if machine != platform.machine():
+        found = sorted((ROOT / ".cache" / "arm64" / "tensorflow").glob("2.*/lib"))
+        if len(found) != 1:
+            raise Failure(f"{len(found)} libraries for ARM are there; expected one: run make arm64")
+        return found[0]
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
         raise Failure("TensorFlow is not set up: run make build")
@@ -124,6 +140,9 @@ def flavour() -> str:
 def libraries(package: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
     """The libraries of TensorFlow and, for GPUs, CUDA's, with their places in the tree."""
     found = [(package / name, f"lib/gorbit/tensorflow/{name}") for name in LIBRARIES]
+    # What they need of others: libomp, on ARM.
+    others = sorted((package.parent / "tensorflow.libs").glob("*.so*"))
+    found += [(path, f"lib/gorbit/tensorflow.libs/{path.name}") for path in others]
     if flavour() == "gpu":
         # TensorFlow's library looks for them next to its own folder.
         site = package.parent
@@ -135,23 +154,29 @@ def libraries(package: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
     return found
 
 
-def stage(tree: pathlib.Path, built: pathlib.Path, link: bool = False) -> None:
-    """Makes the tree of built programs. With link, large files are hard links."""
-    programs = {}
+def stage(
+    tree: pathlib.Path, built: pathlib.Path, link: bool = False, machine: str = platform.machine()
+) -> None:
+    """Makes the tree of programs that were built for a processor.
+
+    With link, large files are hard links.
+    """
+    content = {}
     for name in PROGRAMS:
         try:
-            programs[name] = relocated((built / name).read_bytes(), f"{built / name}")
+            content[name] = relocated((built / name).read_bytes(), f"{built / name}")
         except FileNotFoundError:
             raise Failure(f"{built / name} is not built: run make build") from None
-    package = tensorflow()
+    package = tensorflow(machine)
     for source, place in libraries(package):
         put(source, tree / place, link=link, mode=0o755 if os.access(source, os.X_OK) else 0o644)
-    for name, program in programs.items():
+    for name, program in content.items():
         write(program, tree / "bin" / name, 0o755)
+    runs = built if machine == platform.machine() else ROOT / "bin"
     for shell, place in COMPLETIONS.items():
         # Not the program in the tree, which may lie where nothing can be run.
         script = subprocess.run(
-            [built / "gorbit", "completion", shell], check=True, capture_output=True
+            [runs / "gorbit", "completion", shell], check=True, capture_output=True
         )
         write(script.stdout, tree / place)
     doc = tree / "share" / "doc" / "gorbit"
@@ -160,20 +185,23 @@ def stage(tree: pathlib.Path, built: pathlib.Path, link: bool = False) -> None:
     for path in sorted((ROOT / "deploy").rglob("*")):
         if path.is_file():
             put(path, doc / path.relative_to(ROOT), mode=path.stat().st_mode & 0o755)
-    write(parts(built, package), doc / "sbom.cdx.json")
+    write(sbom.bill("gorbit", version(runs), parts(built, package)), doc / "sbom.cdx.json")
     notices = package / "THIRD_PARTY_NOTICES.txt"
     if notices.is_file():
         put(notices, doc / "tensorflow" / notices.name)
 
 
-def parts(built: pathlib.Path, package: pathlib.Path) -> bytes:
+def parts(built: pathlib.Path, package: pathlib.Path) -> list[sbom.Component]:
     """What the tree is made of: modules of Go, and the wheels whose libraries are in it."""
     found = sbom.modules(built / name for name in PROGRAMS)
+    if package.name == "lib":  # gorbit-setup's folder, which is named by the release
+        release = package.parent.name.split("-")[0]
+        return [*found, sbom.component("pypi", "tensorflow", release)]
     for info in metadata.distributions(path=[str(package.parent)]):
         name = info.metadata["Name"].lower().replace("_", "-")
         if name in TENSORFLOWS or (flavour() == "gpu" and name.startswith("nvidia-")):
             found.append(sbom.component("pypi", info.metadata["Name"], info.version))
-    return sbom.bill("gorbit", version(built), found)
+    return found
 
 
 def version(built: pathlib.Path = ROOT / "bin") -> str:
@@ -182,15 +210,17 @@ def version(built: pathlib.Path = ROOT / "bin") -> str:
     return out.stdout.decode().split()[1]
 
 
-def archive(folder: pathlib.Path) -> pathlib.Path:
+def archive(folder: pathlib.Path, machine: str = platform.machine()) -> pathlib.Path:
     """Packs the tree in FOLDER, with a checksum next to it. Equal trees give equal archives."""
     kind = flavour()
-    name = f"gorbit-{version()}-linux-{platform.machine()}" + ("" if kind == "cpu" else f"-{kind}")
+    if kind != "cpu" and machine != platform.machine():
+        raise Failure(f"TensorFlow is set up for {kind}; expected cpu, the only one for {machine}")
+    name = f"gorbit-{version()}-linux-{machine}" + ("" if kind == "cpu" else f"-{kind}")
     work = folder / f".{name}.part-{os.getpid()}"
     out = folder / f"{name}.tar.gz"
     part = folder / f".{name}.tar.gz.part-{os.getpid()}"
     try:
-        stage(work / name, ROOT / "bin", link=True)
+        stage(work / name, programs(machine), link=True, machine=machine)
 
         def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
             info.uid = info.gid = info.mtime = 0
@@ -212,17 +242,22 @@ def archive(folder: pathlib.Path) -> pathlib.Path:
     finally:
         shutil.rmtree(work, ignore_errors=True)
         part.unlink(missing_ok=True)
-    checksum(out)
+    note_checksum(out)
     return out
 
 
-def checksum(file: pathlib.Path) -> None:
-    """Writes the SHA-256 checksum of a file next to it, as sha256sum --check reads it."""
+def checksum(file: pathlib.Path) -> str:
+    """Returns the SHA-256 checksum of a file as a line that sha256sum --check reads."""
     digest = hashlib.sha256()
     with file.open("rb") as content:
         while block := content.read(1 << 20):
             digest.update(block)
-    write(f"{digest.hexdigest()}  {file.name}\n".encode(), file.with_name(file.name + ".sha256"))
+    return f"{digest.hexdigest()}  {file.name}\n"
+
+
+def note_checksum(file: pathlib.Path) -> None:
+    """Writes the checksum of a file next to it."""
+    write(checksum(file).encode(), file.with_name(file.name + ".sha256"))
 
 
 def uninstall(prefix: pathlib.Path) -> None:
@@ -252,8 +287,19 @@ def main() -> int:
             )
     command = commands.add_parser("archive")
     command.add_argument("folder", type=pathlib.Path)
+    machine(command)
     args = parser.parse_args()
     return reported(lambda: _run(args), prefix=args.command != "archive")
+
+
+def machine(command: argparse.ArgumentParser) -> None:
+    """Adds the argument that names a processor."""
+    command.add_argument(
+        "--machine",
+        choices=sorted({platform.machine(), "aarch64"}),
+        default=platform.machine(),
+        help="the processor that the programs are for (this machine's)",
+    )
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -265,34 +311,35 @@ def _run(args: argparse.Namespace) -> None:
         uninstall(args.prefix)
         print(f"removed gorbit from {args.prefix}")
     else:
-        out = archive(args.folder)
+        out = archive(args.folder, args.machine)
         print(f"{out} ({out.stat().st_size / 1e6:.0f} MB)")
 
 
-def reported(work: Callable[[], None], prefix: bool = False) -> int:
+def reported(work: Callable[[], None], name: str = "dist", prefix: bool = False) -> int:
     """Does work and returns the exit code. What is wrong is said in one sentence.
 
     Args:
         work: what to do.
+        name: of the program.
         prefix: whether the folder to write to was given as PREFIX.
     """
     try:
         work()
     except (Failure, sbom.GoError) as e:
-        print(f"dist: {e}", file=sys.stderr)
+        print(f"{name}: {e}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as e:
         said = e.stderr.decode(errors="replace").strip()
-        print(f"dist: {e.cmd[0]} does not run: {said}; run make build", file=sys.stderr)
+        print(f"{name}: {e.cmd[0]} does not run: {said}; run make build", file=sys.stderr)
         return 1
     except OSError as e:
-        name = e.filename2 or e.filename  # of a copy, the place to write to
-        what = f"{name}: {e.strerror}" if name else str(e)
+        place = e.filename2 or e.filename  # of a copy, the one to write to
+        what = f"{place}: {e.strerror}" if place else str(e)
         do = "expected a folder to write to"
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
             do = "make room, or choose another folder"
         how = ", as PREFIX=FOLDER" if prefix else ""
-        print(f"dist: {what}; {do}{how}", file=sys.stderr)
+        print(f"{name}: {what}; {do}{how}", file=sys.stderr)
         return 1
     return 0
 

@@ -9,7 +9,7 @@ is installed. The tag of the wheel names the glibc that the programs need, by th
 symbols that they take from it. Wheels of equal files are equal; SOURCE_DATE_EPOCH is the time of
 the files, 1980 without it.
 
-Usage: dist_wheel.py FOLDER [--programs FOLDER]
+Usage: dist_wheel.py FOLDER [--machine aarch64] [--programs FOLDER]
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TOOLS = pathlib.Path(__file__).resolve().parent
 BESIDE = b"$ORIGIN/../../tensorflow"
 """Where a program in site-packages/gorbit/bin finds TensorFlow that is installed beside it."""
 SYSTEM = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libresolv.so.2",
-          "ld-linux-x86-64.so.2")  # fmt: skip
+          "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")  # fmt: skip
 """Libraries of glibc, the only ones that the programs may need."""
 TENSORFLOW = (
     f"tensorflow-cpu=={release.TENSORFLOW}.*; python_version < '3.13'",
@@ -77,12 +77,12 @@ def glibc(programs: Iterable[pathlib.Path]) -> tuple[int, int]:
     return needed
 
 
-def files(built: pathlib.Path) -> tuple[dict[str, bytes], str, str]:
-    """Returns the files of the wheel, its version and its tag."""
-    if dist.flavour() != "cpu" or platform.machine() != "x86_64":
+def files(built: pathlib.Path, machine: str) -> tuple[dict[str, bytes], str, str]:
+    """Returns the files of the wheel for a processor, its version and its tag."""
+    if dist.flavour() != "cpu":
         raise dist.Failure(
-            f"TensorFlow is set up for {dist.flavour()} on {platform.machine()}; expected cpu on "
-            "x86_64: a wheel for others was not tried"
+            f"TensorFlow is set up for {dist.flavour()}; expected cpu: a wheel for others was not "
+            "tried"
         )
     out: dict[str, bytes] = {}
     for package in ("gorbit", "gorbit_export"):
@@ -98,8 +98,9 @@ def files(built: pathlib.Path) -> tuple[dict[str, bytes], str, str]:
             raise dist.Failure(f"{built / name} is of an older set-up; run make setup build")
         programs[f"gorbit/bin/{name}"] = content
     libc = glibc(built / name for name in dist.PROGRAMS)
-    tag = "py3-none-manylinux_{}_{}_x86_64".format(*libc)
-    version = str(Version(dist.version(built)))
+    tag = "py3-none-manylinux_{}_{}_{}".format(*libc, machine)
+    runs = built if machine == platform.machine() else dist.programs(platform.machine())
+    version = str(Version(dist.version(runs)))
     about = f"gorbit-{version}.dist-info"
     releases = (release.TENSORFLOW, release.NEWEST)
     out |= programs
@@ -158,9 +159,9 @@ def _metadata(version: str) -> bytes:
     return "\n".join(headers).encode()
 
 
-def build(folder: pathlib.Path, built: pathlib.Path) -> pathlib.Path:
-    """Writes the wheel of built programs into a folder, and returns its path."""
-    content, version, tag = files(built)
+def build(folder: pathlib.Path, built: pathlib.Path, machine: str) -> pathlib.Path:
+    """Writes the wheel of programs for a processor into a folder, and returns its path."""
+    content, version, tag = files(built, machine)
     seconds = max(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), 315532800)  # zip begins in 1980
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"gorbit-{version}-{tag}.whl"
@@ -176,7 +177,7 @@ def build(folder: pathlib.Path, built: pathlib.Path) -> pathlib.Path:
                 info.external_attr = (0o100000 | mode) << 16
                 zipped.writestr(info, content[name])
         part.replace(out)
-        dist.checksum(out)
+        dist.note_checksum(out)
     finally:
         part.unlink(missing_ok=True)
     return out
@@ -186,9 +187,11 @@ def main() -> int:
     """Runs the command line."""
     parser = argparse.ArgumentParser(prog="dist_wheel.py", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--programs", type=pathlib.Path, default=dist.ROOT / "bin")
+    parser.add_argument("--programs", type=pathlib.Path, help="folder of the built programs")
+    dist.machine(parser)
     args = parser.parse_args()
-    return dist.reported(lambda: _say(build(args.folder, args.programs)))
+    built = args.programs or dist.programs(args.machine)
+    return dist.reported(lambda: _say(build(args.folder, built, args.machine)))
 
 
 def _say(out: pathlib.Path) -> None:

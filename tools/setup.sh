@@ -26,8 +26,11 @@ case "${release:=2.18}" in
 2.21) oldest=10 newest=13 ;;
 *) echo "setup: RELEASE is $release; expected 2.18, 2.19, 2.20 or 2.21" >&2; exit 2 ;;
 esac
+processor=$(uname -m)
+# ARM has one flavour, under the name of all flavours.
+[ "$flavour" = cpu ] || [ "$processor" = x86_64 ] || { echo "setup: TF is $flavour on $processor; expected cpu, the only flavour there is for it" >&2; exit 2; }
 case "$flavour" in
-cpu) wheel="tensorflow-cpu==$release.*" ;;
+cpu) [ "$processor" = x86_64 ] && wheel="tensorflow-cpu==$release.*" || wheel="tensorflow==$release.*" ;;
 gpu) wheel="tensorflow[and-cuda]==$release.*" ;;
 tpu)
   wheel='tensorflow-tpu==2.18.0'

@@ -18,7 +18,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 )
 
-// loader has what programs are linked with in the place of the library, for x86-64.
+// loader has what programs are linked with in the place of the library.
 //
 //go:embed loader
 var loader embed.FS
@@ -26,26 +26,36 @@ var loader embed.FS
 // folder is what builds need of one TensorFlow:
 //
 //	include/    the headers; a link to those of a Python
-//	lib/        libtensorflow.a, to link with; of a wheel also the libraries
+//	lib/        libtensorflow.a, to link with; of a wheel also the libraries and their licences
+//	*.libs/     of a wheel, what the libraries need of others (libomp, on ARM)
 type folder struct {
 	path      string
 	libraries string // the folder of the libraries, where programs look for them
 }
 
+// loaderSources returns the sources of what programs for a processor are linked with: the entries, and
+// what loads the library.
+func loaderSources(goarch string) (entries, load []byte, err error) {
+	if entries, err = loader.ReadFile("loader/entries_" + goarch + ".h"); err != nil {
+		return nil, nil, err
+	}
+	load, err = loader.ReadFile("loader/load.c")
+	return entries, load, err
+}
+
 // folderName returns the name of the folder for a source. It changes with what gorbit-setup makes of it.
-func folderName(release, id string) string {
+func folderName(release, id, goarch string) string {
 	hash := sha256.New()
 	fmt.Fprintln(hash, id)
-	for _, name := range []string{"loader/entries.h", "loader/load.c"} {
-		text, _ := loader.ReadFile(name) // it is part of the program
-		hash.Write(text)
-	}
+	entries, load, _ := loaderSources(goarch) // they are part of the program
+	hash.Write(entries)
+	hash.Write(load)
 	return fmt.Sprintf("%s-%x", release, hash.Sum(nil)[:4])
 }
 
 // provide returns the folder of a source below root, which it makes unless it is there.
 func provide(ctx context.Context, s *source, root string, build *settings) (*folder, error) {
-	f := &folder{path: filepath.Join(root, folderName(s.release, s.id))}
+	f := &folder{path: filepath.Join(root, folderName(s.release, s.id, build.GOARCH))}
 	f.libraries = filepath.Join(f.path, "lib")
 	if s.site != "" {
 		f.libraries = filepath.Join(s.site, "tensorflow")
@@ -85,7 +95,7 @@ func (f *folder) fill(ctx context.Context, s *source, build *settings) error {
 	} else if err := s.copyHeaders(headers); err != nil {
 		return err
 	}
-	functions := map[string][]string{}
+	var functions []string
 	for _, name := range libraries {
 		to := ""
 		if s.site == "" {
@@ -94,28 +104,34 @@ func (f *folder) fill(ctx context.Context, s *source, build *settings) error {
 		if err := s.copy(name, to); err != nil {
 			return err
 		}
-		var err error
-		if functions[name], err = functionsOf(filepath.Join(from, filepath.Base(name))); err != nil {
+		found, err := functionsOf(filepath.Join(from, filepath.Base(name)), build.GOARCH)
+		if err != nil {
+			return err
+		}
+		functions = append(functions, found...)
+	}
+	if s.site == "" {
+		if err := s.copyRest(f.path, lib); err != nil {
 			return err
 		}
 	}
-	if runtime.GOARCH == "amd64" {
-		return makeLoader(ctx, lib, build, slices.Concat(functions[libraries[0]], functions[libraries[1]]))
-	}
-	return makeStubs(ctx, lib, build, functions)
+	return makeLoader(ctx, lib, build, functions)
 }
 
 var cFunction = regexp.MustCompile(`^(TF|TFE|TSL)_\w+$`)
 
-// functionsOf returns the names of the C functions that a library has.
-func functionsOf(library string) ([]string, error) {
+// machines are the processors that there are entries for, by Go's names.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+// functionsOf returns the names of the C functions that a library for a processor has.
+func functionsOf(library, goarch string) ([]string, error) {
 	file, err := elf.Open(library)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", library, err)
 	}
 	defer file.Close()
-	if machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]; file.Machine != machine {
-		return nil, fault.Usagef("%s is for %v; expected a library for this machine's %v", library, file.Machine, machine)
+	if machine := machines[goarch]; file.Machine != machine {
+		return nil, fault.Usagef("%s is for %v; expected a library for %v, which Go builds for", library, file.Machine, machine)
 	}
 	symbols, err := file.DynamicSymbols()
 	if err != nil {
@@ -135,16 +151,12 @@ func functionsOf(library string) ([]string, error) {
 func makeLoader(ctx context.Context, lib string, build *settings, functions []string) error {
 	slices.Sort(functions)
 	functions = slices.Compact(functions)
-	sources := map[string][]byte{}
-	for _, name := range []string{"entries.h", "load.c"} {
-		text, err := loader.ReadFile("loader/" + name)
-		if err != nil {
-			return err
-		}
-		sources[name] = text
+	macros, load, err := loaderSources(build.GOARCH)
+	if err != nil {
+		return err
 	}
 	entries := strings.Builder{}
-	entries.Write(sources["entries.h"])
+	entries.Write(macros)
 	for i, name := range functions {
 		fmt.Fprintf(&entries, "\tentry %s, %d\n", name, i)
 	}
@@ -152,7 +164,7 @@ func makeLoader(ctx context.Context, lib string, build *settings, functions []st
 	if _, err := build.compile(ctx, entries.String(), "-c", "-o", objects[0], "-x", "assembler-with-cpp", "-"); err != nil {
 		return fmt.Errorf("the C compiler %s cannot make the functions that load TensorFlow: %w", build.CC, err)
 	}
-	if _, err := build.compile(ctx, string(sources["load.c"]), "-c", "-O2", "-fPIC", "-o", objects[1], "-x", "c", "-"); err != nil {
+	if _, err := build.compile(ctx, string(load), "-c", "-O2", "-fPIC", "-o", objects[1], "-x", "c", "-"); err != nil {
 		return fmt.Errorf("the C compiler %s cannot make what loads TensorFlow: %w", build.CC, err)
 	}
 	for name, members := range map[string][]string{"libtensorflow.a": objects, "libtensorflow_framework.a": nil} {
@@ -161,23 +173,6 @@ func makeLoader(ctx context.Context, lib string, build *settings, functions []st
 		}
 	}
 	return errors.Join(vfs.Remove(objects[0]), vfs.Remove(objects[1]))
-}
-
-// makeStubs makes libraries to link with where the library is loaded with the program. The linker, which
-// would take seconds to read the 200,000 names of the real ones for every package with C code, is given
-// those of the C functions only.
-func makeStubs(ctx context.Context, lib string, build *settings, functions map[string][]string) error {
-	for i, name := range []string{"libtensorflow.so", "libtensorflow_framework.so"} {
-		source := strings.Builder{}
-		for _, function := range functions[libraries[i]] {
-			fmt.Fprintf(&source, "void %s(void) {}\n", function)
-		}
-		if _, err := build.compile(ctx, source.String(), "-shared", "-fPIC", "-nostdlib", "-w", "-Wl,-soname,"+filepath.Base(libraries[i]),
-			"-o", filepath.Join(lib, name), "-x", "c", "-"); err != nil {
-			return fmt.Errorf("the C compiler %s cannot make a library to link with: %w", build.CC, err)
-		}
-	}
-	return nil
 }
 
 // try builds a program as the go command does, runs it, and returns the release of TensorFlow that it
@@ -207,7 +202,11 @@ int main(void) { puts(TF_Version()); return 0; }
 		return "", fmt.Errorf("the C compiler %s cannot build a program with TensorFlow: %w", build.CC, err)
 	}
 	// Without what would choose another library.
-	out, err := output(ctx, "", "env", "-u", "GORBIT_TENSORFLOW", "-u", "LD_LIBRARY_PATH", file)
+	run := []string{"-u", "GORBIT_TENSORFLOW", "-u", "LD_LIBRARY_PATH"}
+	if build.GOARCH != runtime.GOARCH {
+		run = append(run, fmt.Sprintf("go_linux_%s_exec", build.GOARCH)) // as go run does (go help run)
+	}
+	out, err := output(ctx, "", "env", append(run, file)...)
 	var failed *programError
 	if errors.As(err, &failed) {
 		if missing := regexp.MustCompile(`version .(GLIBC(?:XX)?_[\d.]+)' not found`).FindStringSubmatch(failed.stderr); missing != nil {

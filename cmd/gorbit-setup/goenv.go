@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -22,13 +23,13 @@ const beside = "-Wl,-rpath,$ORIGIN/../lib/gorbit/tensorflow"
 
 // settings are those of the go command that builds with C use, as it names them.
 type settings struct {
-	CC, AR, GOENV                        string
+	CC, AR, GOENV, GOOS, GOARCH          string
 	CGO_ENABLED, CGO_CFLAGS, CGO_LDFLAGS string
 }
 
 // goSettings asks the go command.
 func goSettings(ctx context.Context) (*settings, error) {
-	out, err := output(ctx, "", "go", "env", "-json", "CC", "AR", "GOENV", "CGO_ENABLED", "CGO_CFLAGS", "CGO_LDFLAGS")
+	out, err := output(ctx, "", "go", "env", "-json", "CC", "AR", "GOENV", "GOOS", "GOARCH", "CGO_ENABLED", "CGO_CFLAGS", "CGO_LDFLAGS")
 	if errors.Is(err, exec.ErrNotFound) {
 		return nil, errors.New("the go command is not on PATH; install Go (https://go.dev/dl), or add its bin folder to PATH")
 	}
@@ -45,6 +46,9 @@ func goSettings(ctx context.Context) (*settings, error) {
 // writable returns an error if what is written to Go's settings would have no effect, or the environment
 // says other flags than they do.
 func (s *settings) writable() error {
+	if s.GOARCH != runtime.GOARCH {
+		return fault.Usagef("Go builds for %s on this machine's %s, and its settings hold for both; take the output of gorbit-setup --print", s.GOARCH, runtime.GOARCH)
+	}
 	if s.GOENV == "" || s.GOENV == "off" {
 		return fault.Usagef("GOENV is off, so that Go keeps no settings; unset GOENV, or take the output of gorbit-setup --print")
 	}

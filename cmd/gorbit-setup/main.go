@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/shown"
@@ -76,12 +75,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 }
 
 func (o *options) run(ctx context.Context, stdout io.Writer) error {
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
-		return fmt.Errorf("this is %s on %s; expected Linux on amd64 or arm64, for which gorbit builds", runtime.GOOS, runtime.GOARCH)
-	}
 	settings, err := goSettings(ctx)
 	if err != nil {
 		return err
+	}
+	if _, ok := machines[settings.GOARCH]; settings.GOOS != "linux" || !ok {
+		return fmt.Errorf("Go builds for %s on %s; expected Linux on amd64 or arm64, for which there is a TensorFlow", settings.GOOS, settings.GOARCH)
 	}
 	if !o.print {
 		if err := settings.writable(); err != nil {
@@ -101,7 +100,11 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 	if err := settings.checkCompiler(ctx); err != nil {
 		return err
 	}
-	tensorflow, err := o.provide(ctx, settings, stdout)
+	progress := stdout
+	if o.print {
+		progress = os.Stderr // a shell reads the other
+	}
+	tensorflow, err := o.provide(ctx, settings, progress)
 	if err != nil {
 		return err
 	}
@@ -141,7 +144,7 @@ func (o *options) provide(ctx context.Context, build *settings, stdout io.Writer
 		return nil, fmt.Errorf("%s is being set up by %v; wait until it is done", root, other)
 	}
 	defer unlock()
-	s, err := o.open(ctx, root, stdout)
+	s, err := o.open(ctx, root, build.GOARCH, stdout)
 	if err != nil {
 		return nil, err
 	}
@@ -162,19 +165,16 @@ func (o *options) root() (string, error) {
 }
 
 // open opens the source of TensorFlow. The wheel of a package index is fetched unless its folder is there.
-func (o *options) open(ctx context.Context, root string, stdout io.Writer) (*source, error) {
+func (o *options) open(ctx context.Context, root, goarch string, stdout io.Writer) (*source, error) {
 	switch {
 	case o.python != "":
 		return openInstalled(ctx, o.python)
 	case o.wheel != "":
 		return openWheel(o.wheel)
 	}
-	w, ok := wheels[runtime.GOARCH]
-	if !ok {
-		return nil, fault.Usagef("no wheel of TensorFlow is known for %s; give one with --wheel FILE or --python INTERPRETER", runtime.GOARCH)
-	}
+	w := wheels[goarch]
 	made := &source{release: w.release, id: w.sha256, close: func() error { return nil }}
-	if (&folder{path: filepath.Join(root, folderName(made.release, made.id))}).whole() {
+	if (&folder{path: filepath.Join(root, folderName(made.release, made.id, goarch))}).whole() {
 		return made, nil
 	}
 	to := filepath.Join(root, ".fetched")

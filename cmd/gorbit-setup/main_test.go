@@ -3,7 +3,7 @@ package main
 import (
 	"archive/zip"
 	"bytes"
-	"context"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -66,7 +66,7 @@ func (m madeUp) wheel(t *testing.T) string {
 	compile := func(name, source string, args ...string) []byte {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		cc := testkit.Command(t, "cc", slices.Concat([]string{"-x", "c", "-shared", "-fPIC", "-o", file, "-Wl,-soname," + name, "-"}, args)...)
+		cc := testkit.Command(t, cmp.Or(os.Getenv("CC"), "cc"), slices.Concat([]string{"-x", "c", "-shared", "-fPIC", "-o", file, "-Wl,-soname," + name, "-"}, args)...)
 		cc.Stdin = strings.NewReader(source)
 		if out, err := cc.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
@@ -96,6 +96,7 @@ func (m madeUp) wheel(t *testing.T) string {
 	}
 	files["tensorflow/include/tensorflow/c/inner/version.h"] = []byte("const char* TF_Version(void);\n")
 	files["tensorflow/include/tensorflow/core/other.h"] = []byte("not wanted\n")
+	files["tensorflow.libs/libother.so.5"] = []byte("a library of others")
 	record := "tensorflow/__init__.py,,\n"
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		sum := sha256.Sum256(files[name])
@@ -174,6 +175,9 @@ func TestSettings(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(found[0], "include/tensorflow/core/other.h")); err == nil {
 		t.Error("a header that nothing includes was kept")
+	}
+	if text, err := os.ReadFile(filepath.Join(found[0], "tensorflow.libs/libother.so.5")); err != nil || len(text) == 0 {
+		t.Errorf("what the library needs of others is not beside it: %v", err)
 	}
 	before := goEnv(t, "CGO_LDFLAGS")
 	t.Setenv("CGO_LDFLAGS", "-lother")
@@ -307,39 +311,43 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// TestStubs links with libraries that the dynamic linker loads with a program, as on processors that have
-// no loader.
-func TestStubs(t *testing.T) {
+// TestCross builds for the other processor, and runs what it built with the program that go run would take.
+func TestCross(t *testing.T) {
 	elsewhere(t)
-	settings, err := goSettings(t.Context())
+	target := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
+	name := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[target]
+	t.Setenv("GOARCH", target)
+	t.Setenv("CC", name+"-linux-gnu-gcc")
+	t.Setenv("AR", name+"-linux-gnu-ar")
+	t.Setenv("CGO_ENABLED", "1") // which is off in builds for another processor
+	if _, err := exec.LookPath(os.Getenv("CC")); err != nil {
+		t.Skipf("no compiler for %s: %v", target, err)
+	}
+	emulator, err := exec.LookPath("qemu-" + name + "-static")
 	if err != nil {
+		t.Skipf("no emulator of %s: %v", target, err)
+	}
+	programs := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nexec %s -L /usr/%s-linux-gnu \"$@\"\n", emulator, name)
+	if err := os.WriteFile(filepath.Join(programs, "go_linux_"+target+"_exec"), []byte(script), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	s, err := openWheel(madeUp{version: "2.19.7", release: "2.19.7"}.wheel(t))
-	if err != nil {
-		t.Fatal(err)
+	path := os.Getenv("PATH")
+	t.Setenv("PATH", programs+":"+path)
+	file := madeUp{version: "2.19.7", release: "2.19.7"}.wheel(t)
+	folder := t.TempDir()
+	if out := setUp(t, "--print", "--wheel", file, "--folder", folder); !strings.HasPrefix(out, "export CGO_CFLAGS=") {
+		t.Errorf("it said\n%s", out)
 	}
-	defer s.close()
-	f := &folder{path: filepath.Join(t.TempDir(), "made")}
-	f.libraries = filepath.Join(f.path, "lib")
-	if err := f.fill(t.Context(), s, settings); err != nil {
-		t.Fatal(err)
-	}
-	functions := map[string][]string{libraries[0]: {"TF_Version"}, libraries[1]: {"TF_Other"}}
-	for _, name := range []string{"libtensorflow.a", "libtensorflow_framework.a"} {
-		if err := os.Remove(filepath.Join(f.libraries, name)); err != nil && runtime.GOARCH == "amd64" {
-			t.Fatal(err)
-		}
-	}
-	if err := makeStubs(t.Context(), f.libraries, settings, functions); err != nil {
-		t.Fatal(err)
-	}
-	if err := settings.add(f); err != nil {
-		t.Fatal(err)
-	}
-	if release, err := f.try(context.Background(), settings); release != "2.19.7" || err != nil {
-		t.Errorf("it reports %q, %v", release, err)
-	}
+	wrong(t, fault.Usage, `Go builds for `+target+` on this machine's \w+, and its settings hold for both; take the output of gorbit-setup --print`, "--wheel", file, "--folder", folder)
+	t.Setenv("PATH", path)
+	wrong(t, fault.Failed, `TensorFlow in /.* does not work: .*go_linux_`+target+`_exec.*`, "--print", "--wheel", file, "--folder", folder)
+	t.Setenv("GOARCH", runtime.GOARCH)
+	t.Setenv("CC", "")
+	t.Setenv("AR", "")
+	wrong(t, fault.Usage, `/.*/libtensorflow_cc\.so\.2 is for EM_\w+; expected a library for EM_\w+, which Go builds for`, "--wheel", file, "--folder", folder)
+	t.Setenv("GOARCH", "riscv64")
+	wrong(t, fault.Failed, `Go builds for linux on riscv64; expected Linux on amd64 or arm64, for which there is a TensorFlow`, "--print")
 }
 
 // FuzzFlags holds that flags are read as they were written, whatever they are.

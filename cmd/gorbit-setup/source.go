@@ -43,6 +43,9 @@ const (
 
 var libraries = []string{"tensorflow/libtensorflow_cc.so.2", "tensorflow/libtensorflow_framework.so.2"}
 
+// notices are the licences of what the libraries are made of.
+const notices = "tensorflow/THIRD_PARTY_NOTICES.txt"
+
 // source is where TensorFlow's files come from: a wheel, or the folder of a Python that has it.
 type source struct {
 	where   string // for messages
@@ -160,6 +163,30 @@ func (s *source) copy(name, to string) (err error) {
 	if want := s.sums[name]; string(hash.Sum(nil)) != string(want) {
 		return fault.Damagedf("%s: %s is damaged: its SHA-256 checksum is %x; expected %x, as the wheel says; fetch or install it again",
 			s.where, name, hash.Sum(nil), want)
+	}
+	return nil
+}
+
+// copyRest copies what the libraries of a wheel need beside them into a folder, and their licences to lib.
+// Tools that repair wheels lay libraries of others into a folder whose name ends in .libs, where the run
+// paths of TensorFlow's look for them.
+func (s *source) copyRest(to, lib string) error {
+	if s.sums[notices] != nil {
+		if err := s.copy(notices, filepath.Join(lib, path.Base(notices))); err != nil {
+			return err
+		}
+	}
+	for name := range s.sums {
+		if folder, _ := path.Split(name); !strings.HasSuffix(folder, ".libs/") || strings.Count(folder, "/") != 1 {
+			continue
+		}
+		file := filepath.Join(to, filepath.FromSlash(path.Clean("/"+name)))
+		if err := vfs.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+			return err
+		}
+		if err := s.copy(name, file); err != nil {
+			return err
+		}
 	}
 	return nil
 }

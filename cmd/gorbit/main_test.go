@@ -1,7 +1,6 @@
 package main
 
 import (
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -18,16 +17,10 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// loadsLate returns whether programs load TensorFlow when they need it, and not when they start.
-func loadsLate() bool { return runtime.GOARCH == "amd64" }
-
 // TestWithoutTensorFlow holds that commands that need no TensorFlow do not load it, which would take
 // them ten times as long. The dynamic linker tells what it loads.
 func TestWithoutTensorFlow(t *testing.T) {
 	t.Parallel()
-	if !loadsLate() {
-		t.Skip("on this processor programs load TensorFlow when they start")
-	}
 	u := newUser(t)
 	u.write(40)
 	for _, line := range []string{

@@ -27,9 +27,10 @@ from check_tpu.common import CACHE, ROOT, TOOLS, CheckError, command, ended, env
 REQUIREMENTS = pathlib.Path(__file__).parent / "requirements"
 
 STEPS = 20
+"""Steps of a training, which stops after half of them."""
 TEXTS = ("A gripping, beautifully shot film.", "Badly written, tedious, and far too long.")
 TOLERANCE = 1e-4
-"""Relative difference of two releases' losses and probabilities after STEPS steps."""
+"""Relative difference of two releases' losses and probabilities at the end."""
 
 _ROUND_TRIP = """
 import sys
@@ -69,6 +70,10 @@ class Release:
         library = f"{packages}/tensorflow"
         return {**os.environ, "LD_LIBRARY_PATH": library, "PYTHONPATH": str(TOOLS)}
 
+    def program(self, name: str) -> list[str]:
+        """Returns the command that starts a program of gorbit."""
+        return [str(ROOT / "bin" / name)]
+
 
 @dataclasses.dataclass
 class Results:
@@ -80,7 +85,7 @@ class Results:
 
 def gorbit(release: Release, *args: str, program: str = "gorbit") -> str:
     """Runs gorbit with a release's library and returns its standard output."""
-    return command([str(ROOT / "bin" / program), *args], 600, release.environ())
+    return command([*release.program(program), *args], 600, release.environ())
 
 
 def python(release: Release, *args: str) -> str:
@@ -88,9 +93,11 @@ def python(release: Release, *args: str) -> str:
     return command([release.python, *args], 600, release.environ())
 
 
-def train(release: Release, graph: str, data: str, run: str, results: Results) -> None:
+def train(
+    release: Release, graph: str, data: str, run: str, results: Results, last: int = STEPS
+) -> None:
     """Trains half of the steps, then the rest, and evaluates."""
-    for steps in (STEPS // 2, STEPS):
+    for steps in (last // 2, last):
         gorbit(release, "train", "--graph", graph, "--data", data, "--run", run, "--seed", "3",
                "--steps", str(steps), "--steps-per-loop", "5")  # fmt: skip
     for line in pathlib.Path(run, "metrics.jsonl").read_text(encoding="utf-8").splitlines():
@@ -100,12 +107,18 @@ def train(release: Release, graph: str, data: str, run: str, results: Results) -
     gorbit(release, "evaluate", "--run", run)
 
 
-def bert(release: Release, data: pathlib.Path, work: pathlib.Path, results: Results) -> None:
-    """Takes a BERT through all commands."""
+def bert(
+    release: Release,
+    data: pathlib.Path,
+    work: pathlib.Path,
+    results: Results,
+    last: int = STEPS,
+) -> None:
+    """Takes a BERT through all commands, in a training of `last` steps."""
     graph, run, served = str(work / "graph"), str(work / "bert"), str(work / "served")
     python(release, "-m", "gorbit_export", "bert", "--task", "classification", "--config", "tiny",
            "--data", str(data), "--out", graph)  # fmt: skip
-    train(release, graph, str(data), run, results)
+    train(release, graph, str(data), run, results, last)
     texts = [word for text in TEXTS for word in ("--text", text)]
     predicted = gorbit(release, "predict", "--run", run, "--format", "json", *texts)
     gorbit(release, "export", "--run", run, "--out", served)
@@ -115,7 +128,7 @@ def bert(release: Release, data: pathlib.Path, work: pathlib.Path, results: Resu
             for k, p in enumerate(json.loads(line)["probabilities"]):
                 results.numbers[f"{source} {i}/{k}"] = p
 
-    prefix, written = f"{run}/checkpoints/ckpt-{STEPS}", str(work / "written")
+    prefix, written = f"{run}/checkpoints/ckpt-{last}", str(work / "written")
     python(release, "-c", _ROUND_TRIP, graph, prefix, written)
     begun = str(work / "begun")
     gorbit(release, "train", "--graph", graph, "--data", str(data), "--run", begun, "--init",
@@ -164,14 +177,19 @@ def differences(results: Results, expected: Results) -> float:
     return largest
 
 
+def reviews(table: pathlib.Path, out: pathlib.Path) -> None:
+    """Makes a dataset of a table of reviews."""
+    gorbit(Release("", sys.executable), "convert", "--vocab",
+           str(CACHE / "minilm" / "vocab.txt"), "--train", str(table), "--no-header",
+           "--text-column", "3", "--label-column", "2", "--label-threshold", "0", "--labels",
+           "negative,positive", "--split-by-hash", "1", "--out", str(out))  # fmt: skip
+
+
 def data(work: pathlib.Path) -> dict[str, pathlib.Path]:
     """Makes the datasets that every release trains on."""
     own = Release("", sys.executable)
     folders = {"reviews": work / "reviews", "digits": work / "digits"}
-    gorbit(own, "convert", "--vocab", str(CACHE / "minilm" / "vocab.txt"), "--train",
-           str(CACHE / "reviews" / "reviews.txt"), "--no-header", "--text-column", "3",
-           "--label-column", "2", "--label-threshold", "0", "--labels", "negative,positive",
-           "--split-by-hash", "1", "--out", str(folders["reviews"]))  # fmt: skip
+    reviews(CACHE / "reviews" / "reviews.txt", folders["reviews"])
     digits, tables = ROOT / "examples" / "digits", work / "tables"
     command([sys.executable, str(digits / "data.py"), "--out", str(tables), "--cache",
              str(CACHE / "digits" / "digits.csv.gz")], 300)  # fmt: skip

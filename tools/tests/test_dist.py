@@ -59,7 +59,7 @@ def test_archives_are_equal(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
         os.link(tree / "bin" / "gorbit", tree / "bin" / "same")
 
     monkeypatch.setattr(dist, "stage", stage)
-    monkeypatch.setattr(dist, "version", lambda: "0.1.0")
+    monkeypatch.setattr(dist, "version", lambda *_: "0.1.0")
     monkeypatch.setattr(dist, "flavour", lambda: "cpu")
     archives = []
     for name in ("first", "second"):

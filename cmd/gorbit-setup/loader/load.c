@@ -1,7 +1,7 @@
 /* Loads TensorFlow's library when a program first calls one of its C functions.
  *
  * gorbit-setup makes an archive libtensorflow.a of this file and of an entry for each C function
- * (entries.h). Programs are linked with the archive in the place of the library. A command that needs
+ * (entries_*.h). Programs are linked with the archive in the place of the library. A command that needs
  * no TensorFlow starts in a tenth of the time, and the linker need not read the library's 200,000 names.
  *
  * The library is looked for in the folder that GORBIT_TENSORFLOW names, which the Python package gorbit

@@ -2,6 +2,7 @@
 package version
 
 import (
+	"regexp"
 	"runtime/debug"
 	"strings"
 )
@@ -15,17 +16,24 @@ var described string
 
 // String returns the version: that of the release for a build of a tag, such as 0.1.0, and
 // otherwise the next release and the commit, such as 0.1.0-dev+d58c3a9. Uncommitted changes
-// are marked by "dirty". A build without a known commit is 0.1.0-dev.
+// are marked by "dirty", also after a tag: such a build is no release. A build without a known
+// commit is 0.1.0-dev.
 func String() string {
 	info, _ := debug.ReadBuildInfo()
 	return version(described, info)
 }
 
+// later matches git describe's name of a commit after a tag, and of a tag with uncommitted changes.
+var later = regexp.MustCompile(`^v.*?(?:-\d+-g([0-9a-f]+))?(-dirty)?$`)
+
 func version(described string, info *debug.BuildInfo) string {
-	if strings.HasPrefix(described, "v") {
-		return described[1:]
+	commit := described
+	if m := later.FindStringSubmatch(described); m != nil {
+		if commit = m[1] + m[2]; commit == "" {
+			return described[1:]
+		}
 	}
-	commit := strings.Replace(described, "-", ".", 1) // -dirty
+	commit = strings.TrimPrefix(strings.Replace(commit, "-", ".", 1), ".") // -dirty
 	if commit == "" && info != nil {
 		commit = commitOf(info)
 		// The go command's own version, except for its name of a commit without a tag.

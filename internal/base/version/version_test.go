@@ -17,7 +17,11 @@ func TestVersion(t *testing.T) {
 		want      string
 	}{
 		"a tag":                         {"v0.2.0", built("(devel)"), "0.2.0"},
-		"commits after a tag":           {"v0.2.0-3-gd58c3a9-dirty", built(""), "0.2.0-3-gd58c3a9-dirty"},
+		"commits after a tag":           {"v0.2.0-3-gd58c3a9", built(""), "0.1.0-dev+d58c3a9"},
+		"commits after a tag, changed":  {"v0.2.0-3-gd58c3a9-dirty", built(""), "0.1.0-dev+d58c3a9.dirty"},
+		"a tag, changed":                {"v0.2.0-dirty", built("(devel)"), "0.1.0-dev+dirty"},
+		"a candidate":                   {"v0.2.0-rc.1", built("(devel)"), "0.2.0-rc.1"},
+		"commits after a candidate":     {"v0.2.0-rc.1-12-gd58c3a9", built("(devel)"), "0.1.0-dev+d58c3a9"},
 		"no tag":                        {"d58c3a9", built("(devel)"), "0.1.0-dev+d58c3a9"},
 		"no tag, changed":               {"d58c3a9-dirty", built("(devel)"), "0.1.0-dev+d58c3a9.dirty"},
 		"go install of a release":       {"", built("v0.3.1"), "0.3.1"},

@@ -85,7 +85,7 @@ type Worker struct {
 	// Devices are the names of its devices in a session with the cluster, such as
 	// /job:worker/replica:0/task:1/device:CPU:0.
 	Devices      []string
-	Instructions string // of the kernels: avx512, avx2 or generic
+	Instructions string // of the kernels: avx512, avx2, neon or generic
 	NativeBF16   bool   // its CPU has native bfloat16 products
 	NoBF16       string // why its TensorFlow has no bfloat16 products at all; "" if it has
 	NoFP16       string // why its TensorFlow has no float16 products at all; "" if it has

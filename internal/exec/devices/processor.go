@@ -6,8 +6,15 @@ import (
 	"strings"
 )
 
-// Processor returns the kernel's name of the CPU, or "" if it has none.
-func Processor() string { return cpuinfo("model name") }
+// Processor returns the kernel's name of the CPU, or "" if it has none. For ARM it has numbers only: those
+// of the maker and of the part.
+func Processor() string {
+	name, part := cpuinfo("model name"), cpuinfo("CPU part")
+	if name == "" && part != "" {
+		name = "ARM " + cpuinfo("CPU implementer") + " " + part
+	}
+	return name
+}
 
 // cpuinfo returns a value of the first CPU that the kernel lists, or "".
 func cpuinfo(name string) string {

@@ -44,7 +44,7 @@
 // more operation, Squares, sums the squares of many tensors. Mapped makes tensors of files, and
 // MappedUpdate are updates of slots in such tensors, with the bits of those above.
 //
-// The kernels are written for vectors of any width and compiled for AVX-512, for AVX2 with FMA, and
-// for the compiler's default target. The widest version that the processor supports is used. The
-// kernels are registered with TensorFlow's C API.
+// The kernels are written for vectors of any width and compiled for AVX-512 and for AVX2 with FMA, or
+// for NEON on 64-bit ARM, and for the compiler's default target. The widest version that the processor
+// supports is used. The kernels are registered with TensorFlow's C API.
 package kernels

@@ -54,7 +54,7 @@ const mapped = "Mapped"
 const narrow = "Bf16"
 
 // InstructionsVariable is the environment variable that sets the kernels' instruction set: avx512,
-// avx2 or generic. Machines with different processors get the same rounding only if they use the
+// avx2, neon or generic. Machines with different processors get the same rounding only if they use the
 // same one.
 const InstructionsVariable = "GORBIT_KERNELS"
 
@@ -85,7 +85,7 @@ func Use(instructions string) error {
 	name := C.CString(instructions)
 	defer C.free(unsafe.Pointer(name))
 	if !C.gorbit_use(name) {
-		return fmt.Errorf("this processor does not support instruction set %q; expected avx512, avx2 or generic", instructions)
+		return fmt.Errorf("this processor does not support instruction set %q; expected avx512, avx2, neon or generic", instructions)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestRegister(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if name := kernels.Instructions(); name != "avx512" && name != "avx2" && name != "generic" {
+	if name := kernels.Instructions(); !slices.Contains([]string{"avx512", "avx2", "neon", "generic"}, name) {
 		t.Errorf("instructions %q", name)
 	}
 }
@@ -66,7 +66,7 @@ func TestNarrowAttention(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kernels.Use("")
-	for _, instructions := range []string{"avx512", "avx2", "generic"} {
+	for _, instructions := range []string{"avx512", "avx2", "neon", "generic"} {
 		if err := kernels.Use(instructions); err != nil {
 			t.Run(instructions, func(t *testing.T) { t.Skip(err) })
 			continue

@@ -42,6 +42,18 @@
 #undef MULTIPLY
 #pragma GCC pop_options
 
+#elif defined(__aarch64__)
+
+#include <arm_neon.h>
+
+#define ISA neon
+#define W 4
+#define MULTIPLY(x, y) ((vw)vmull_u32(vmovn_u64((uint64x2_t)(x)), vmovn_u64((uint64x2_t)(y))))
+#include "tasks.h"
+#undef ISA
+#undef W
+#undef MULTIPLY
+
 #endif
 
 #define ISA generic
@@ -60,6 +72,8 @@ static const Tasks* const* available(void) {
     sets[n++] = &tasks_avx512;
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets[n++] = &tasks_avx2;
+#elif defined(__aarch64__)
+  sets[n++] = &tasks_neon;  // every such processor has it
 #endif
   sets[n++] = &tasks_generic;
   return sets;

@@ -10,7 +10,7 @@
 //
 // TensorFlow writes log lines in its library's constructors (about oneDNN and CPU features), and
 // reads TF_CPP_MIN_LOG_LEVEL once, before the first line. Where the library is loaded with the
-// program, as on processors other than x86-64, a Go program cannot set the variable before that. C
+// program, as in one that was linked with it, a Go program cannot set the variable before that. C
 // code cannot either: the constructors of a library run before those of the program, and earlier
 // code runs before the C library has set up the environment.
 //

@@ -1,0 +1,116 @@
+"""Tests of tools/release.py; what it packs is tested with dist and dist_wheel."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+
+import pytest
+
+import dist
+import release
+
+CHANGELOG = """# Changelog
+
+## 0.2.0 (not released yet)
+
+- More.
+
+## 0.1.1 (2026-12-24)
+
+### Fixed
+
+- A bug.
+
+## 0.1.0 (2026-11-27)
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "want"),
+    [
+        ("0.2.0", r"CHANGELOG.md has '## 0.2.0 \(not released yet\)'; expected a heading such as "),
+        ("0.1.0", r"CHANGELOG.md says nothing of 0.1.0; expected what is new"),
+        ("0.1", r"CHANGELOG.md has no section of 0.1; expected a heading such as ## 0.1 \(20"),
+    ],
+)
+def test_versions_without_notes(version: str, want: str):
+    with pytest.raises(dist.Failure, match=want):
+        release.notes(CHANGELOG, version)
+
+
+def test_notes():
+    assert release.notes(CHANGELOG, "0.1.1") == "### Fixed\n\n- A bug.\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """Makes a repository with a commit, in the place of the checkout."""
+    monkeypatch.setattr(dist, "ROOT", tmp_path)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.example", "-c", "tag.gpgSign=false")
+    (tmp_path / ".gitignore").write_text("/.cache/\n")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "first")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_only_tags_without_changes(checkout: pathlib.Path):
+    wanted = "expected a tag such as v0.1.0 and no changes"
+    with pytest.raises(dist.Failure, match=rf"the commit is [0-9a-f]+; {wanted}"):
+        release.tagged()
+    subprocess.run(["git", "tag", "v0.1.0"], cwd=checkout, check=True)
+    assert release.tagged() == "0.1.0"
+    (checkout / ".gitignore").write_text("/.cache/\n/other/\n")
+    with pytest.raises(dist.Failure, match=f"the commit is v0.1.0-dirty; {wanted}"):
+        release.tagged()
+
+
+def test_only_what_was_tested(checkout: pathlib.Path):
+    with pytest.raises(dist.Failure, match=r"make test passed on no commit last; expected \w"):
+        release.tested()
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True).stdout
+    (checkout / ".cache").mkdir()
+    (checkout / ".cache" / "tested").write_bytes(commit)
+    release.tested()
+
+
+def genpkey(path: pathlib.Path, *words: str) -> pathlib.Path:
+    subprocess.run(["openssl", "genpkey", *words, "-out", path], check=True, capture_output=True)
+    return path
+
+
+def verified(folder: pathlib.Path) -> bool:
+    """Checks a release as its readers do (docs/guide/install.md)."""
+    signed = ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", "release.pem", "-in",
+              "SHA256SUMS", "-sigfile", "SHA256SUMS.sig"]  # fmt: skip
+    check = ["sha256sum", "--check", "--status", "SHA256SUMS"]
+    return all(
+        subprocess.run(words, cwd=folder, capture_output=True).returncode == 0
+        for words in (signed, check)
+    )
+
+
+def test_signatures(tmp_path: pathlib.Path):
+    key = genpkey(tmp_path / "key.pem", "-algorithm", "ed25519")
+    folder = tmp_path / "0.1.0"
+    folder.mkdir()
+    (folder / "archive").write_bytes(b"program")
+    release.sign(folder, key)
+    assert verified(folder)
+    (folder / "archive").write_bytes(b"another")
+    assert not verified(folder)
+    (folder / "SHA256SUMS").write_bytes(dist.checksum(folder / "archive").encode())
+    assert not verified(folder)
+
+
+def test_keys_that_are_none(tmp_path: pathlib.Path):
+    with pytest.raises(dist.Failure, match=r"there is no key .*; make one with openssl genpkey"):
+        release.public(tmp_path / "none.pem")
+    other = genpkey(tmp_path / "rsa.pem", "-algorithm", "RSA")
+    with pytest.raises(dist.Failure, match=r"rsa.pem is no private key of Ed25519; make one with"):
+        release.public(other)
+    half = tmp_path / "public.pem"
+    key = genpkey(tmp_path / "key.pem", "-algorithm", "ed25519")
+    half.write_bytes(release.public(key))
+    with pytest.raises(dist.Failure, match="openssl, which reads the key that signs, fails: "):
+        release.public(half)
