@@ -205,12 +205,8 @@ func TestDamagedParquet(t *testing.T) {
 
 // Whatever a file holds, reading it ends, with an error that names the file or with text.
 func FuzzParquet(f *testing.F) {
-	files, err := filepath.Glob(filepath.Join("testdata", "parquet", "*.parquet"))
-	if err != nil || len(files) == 0 {
-		f.Fatal(files, err)
-	}
-	for _, name := range files {
-		content, err := os.ReadFile(name)
+	for _, name := range []string{"other", "checked", "delta", "zstd"} {
+		content, err := os.ReadFile(filepath.Join("testdata", "parquet", name+".parquet"))
 		if err != nil {
 			f.Fatal(err)
 		}
