@@ -105,6 +105,10 @@ func TestTrainerPassesOverOverflows(t *testing.T) {
 	log := new(strings.Builder)
 	tr := newTrainer(t, model, source, func(c *TrainerConfig) {
 		c.LossScale, c.Out = &LossScaleConfig{Initial: 1024, GrowthSteps: 2}, log
+		c.Explain = func(_ context.Context, step int64) string {
+			t.Errorf("the reason of an overflow after step %d is looked for, which the scale handles", step)
+			return ""
+		}
 	})
 	loop, err := tr.Train(context.Background(), 3)
 	if err != nil || loop.Steps != 3 || loop.Examples != 30 || len(source.batches) != 0 {
@@ -155,10 +159,12 @@ func TestTrainerScaleIsNotToBlame(t *testing.T) {
 			r := overflow(0)
 			change(&r)
 			tr := newTrainer(t, &scriptedModel{results: []StepResult{r}}, &listSource{batches: batches(1)},
-				func(c *TrainerConfig) { c.LossScale = &LossScaleConfig{} })
+				func(c *TrainerConfig) {
+					c.LossScale, c.Explain = &LossScaleConfig{}, func(_ context.Context, step int64) string { return fmt.Sprintf("looked for after step %d", step) }
+				})
 			_, err := tr.Train(context.Background(), 1)
 			var nonFinite *NonFiniteError
-			if !errors.As(err, &nonFinite) {
+			if !errors.As(err, &nonFinite) || !strings.HasSuffix(err.Error(), "; looked for after step 0") {
 				t.Errorf("error is %v", err)
 			}
 		})

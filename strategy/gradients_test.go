@@ -22,6 +22,7 @@ func TestGradients(t *testing.T) {
 		{"2 lanes, accumulate 2", 0, 1, 2, Config{Lanes: 2}},
 		{"mirrored 2", 0, 2, 1, Config{}},
 		{"sharded 2, standard operations", 0, 2, 1, Config{ShardOptimizer: true, StandardOps: true}},
+		{"2 workers", 2, 1, 1, Config{}},
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			m, rng := w.started(t, export)
@@ -100,7 +101,7 @@ func overwritten(t *testing.T, m *Model, name string, value func(i int) float32)
 func TestDiagnose(t *testing.T) {
 	const kernel = "model/encoder/layers/0/attention/query/kernel"
 	for _, folder := range []string{"graph", "fp16"} {
-		for _, w := range []way{{"one", 0, 1, 1, Config{}}, {"2 lanes, accumulate 2", 0, 1, 2, Config{Lanes: 2}}, {"mirrored 2, standard operations", 0, 2, 1, Config{StandardOps: true}}} {
+		for _, w := range []way{{"one", 0, 1, 1, Config{}}, {"2 lanes, accumulate 2", 0, 1, 2, Config{Lanes: 2}}, {"mirrored 2, standard operations", 0, 2, 1, Config{StandardOps: true}}, {"2 workers", 2, 1, 1, Config{}}} {
 			t.Run(folder+", "+w.name, func(t *testing.T) {
 				m, _ := w.started(t, replicaExportIn(t, folder))
 				in := StepInput{Batches: micro(t, randomBatch(t, rand.New(rand.NewPCG(1, 2)), 13), m.runtime.MicroBatches*w.accumulate), Seed: [2]int64{1, 2}, Scalars: Scalars{"learning_rate": 0.01}}
@@ -138,5 +139,46 @@ func TestDiagnose(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestTrace traces a step in this process and on workers. It has the bits of one without a trace, and the
+// trace has operations of every device.
+func TestTrace(t *testing.T) {
+	for _, w := range []way{{"2 lanes", 0, 1, 1, Config{Lanes: 2}}, {"2 workers", 2, 1, 1, Config{}}} {
+		t.Run(w.name, func(t *testing.T) {
+			m, rng := w.started(t, replicaExport(t))
+			other, _ := w.started(t, replicaExport(t))
+			in := []StepInput{{Batches: micro(t, randomBatch(t, rng, 13), m.runtime.MicroBatches), Seed: [2]int64{1, 2}, Scalars: Scalars{"learning_rate": 0.01}}}
+			trace := new(Trace)
+			if _, err := m.Steps(WithTrace(t.Context(), trace), in); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := other.Steps(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+			theirs := held(t, other)
+			for name, all := range held(t, m) {
+				if !bytes.Equal(bytesOf(t, all[0]), bytesOf(t, theirs[name][0])) {
+					t.Errorf("%s has other bits than after a step without a trace", name)
+				}
+			}
+			if len(trace.Calls()) != 1 {
+				t.Fatalf("%d calls, expected 1", len(trace.Calls()))
+			}
+			ran := make(map[string]bool)
+			for _, d := range trace.Calls()[0].Stats.GetDevStats() {
+				ran[d.GetDevice()] = len(d.GetNodeStats()) > 100
+			}
+			devices := 0
+			for _, yes := range ran {
+				if yes {
+					devices++
+				}
+			}
+			if want := max(1, w.workers); devices != want {
+				t.Errorf("operations of %d devices, expected %d: %v", devices, want, ran)
+			}
+		})
 	}
 }
