@@ -51,7 +51,7 @@ func (c *Contract) check() error {
 	case c.State == "":
 		return errors.New("state is empty")
 	}
-	for _, check := range []func() error{c.checkFeatures, c.checkAxes, c.checkTargets, c.checkMasking, c.checkHyperparameters, c.checkUpdates, c.checkModel, c.checkMetrics, c.checkOutputs, c.checkGeneration} {
+	for _, check := range []func() error{c.checkFeatures, c.checkAxes, c.checkTargets, c.checkMasking, c.checkHyperparameters, c.checkUpdates, c.checkModel, c.checkPhases, c.checkMetrics, c.checkOutputs, c.checkGeneration} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -89,6 +89,9 @@ type Contract struct {
 	Variables []Variable `json:"variables"`
 	// States are the variables that passes read and that are not trained.
 	States []State `json:"states,omitempty"`
+	// Phases are the parts of a training step, each with variables and gradients of its own, in order;
+	// nil if a step has one loss, whose gradients the function gradients gives.
+	Phases []Phase `json:"phases,omitempty"`
 	// Updates are the functions that update variables, by name.
 	Updates map[string]Update `json:"updates"`
 	// Metrics are the metrics of the export, and which way they get better.
@@ -344,6 +347,8 @@ type Variable struct {
 	LearningRate float64 `json:"learning_rate"`
 	// Update is the name of the function that updates the variable.
 	Update string `json:"update"`
+	// Phase is the name of the phase that updates the variable, "" if the contract has no phases.
+	Phase string `json:"phase,omitempty"`
 	// Assigned means that passes assign the variable in training. The function gradients then gives
 	// its change, as of an updated state, and a step makes it before it updates the variable.
 	Assigned bool `json:"assigned,omitempty"`

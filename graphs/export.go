@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
@@ -97,14 +96,17 @@ type Export struct {
 // functionNames are the functions of a contract with one update that is called update.
 var functionNames = []string{"gradients", "update", "evaluate", "predict", "results", "merge", "generate", "encode", "train_step"}
 
-// functions returns the functions of the contract.
+// functions returns the functions of the contract. A step of several phases is no function.
 func (c *Contract) functions() []string {
+	if len(c.Phases) > 0 {
+		return c.composed()
+	}
 	return append(c.composed(), "train_step")
 }
 
 // composed returns the functions that composed graphs use.
 func (c *Contract) composed() []string {
-	out := append([]string{"gradients"}, sortedKeys(c.Updates)...)
+	out := append(c.gradientFunctions(), sortedKeys(c.Updates)...)
 	out = append(out, "evaluate", "predict")
 	if len(c.Results) > 0 {
 		out = append(out, "results")
@@ -115,8 +117,8 @@ func (c *Contract) composed() []string {
 	return append(out, c.generating()...)
 }
 
-// passes are the functions that run the model.
-var passes = []string{"gradients", "evaluate", "predict"}
+// passes returns the functions that run the model.
+func (c *Contract) passes() []string { return append(c.gradientFunctions(), "evaluate", "predict") }
 
 // Open reads the export at a path and checks it against the contract.
 //
@@ -180,7 +182,7 @@ func newExport(path string, contract *Contract, model *spb.MetaGraphDef) (*Expor
 		if err := matchSignature(f, def); err != nil {
 			return nil, fmt.Errorf("function %s: %w", name, err)
 		}
-		f.XLA = contract.XLA && slices.Contains(passes, name)
+		f.XLA = contract.XLA && slices.Contains(contract.passes(), name)
 		e.Functions[name] = f
 	}
 	return e, e.checkFunctions()
@@ -250,8 +252,14 @@ func (e *Export) checkVariables(objects *objects) (map[int32]string, error) {
 			return nil, err
 		}
 	}
-	if err := find(scalar(c.Optimizer.Iterations, dtpb.DataType_DT_INT64), "variable"); err != nil {
-		return nil, err
+	counts := []string{c.Optimizer.Iterations}
+	for _, p := range c.Phases {
+		counts = append(counts, p.Iterations())
+	}
+	for _, name := range counts {
+		if err := find(scalar(name, dtpb.DataType_DT_INT64), "variable"); err != nil {
+			return nil, err
+		}
 	}
 	return names, find(scalar(c.State, dtpb.DataType_DT_STRING), "variable")
 }
@@ -260,7 +268,7 @@ func (e *Export) checkVariables(objects *objects) (map[int32]string, error) {
 type want struct {
 	name             string
 	inputs, optional []Arg
-	outputs          []Arg
+	outputs, more    []Arg // more may be missing
 }
 
 // checkFunctions checks the functions against the contract.
@@ -271,7 +279,7 @@ func (e *Export) checkFunctions() error {
 		if err := conformAll(f.Inputs, want.inputs, want.optional, true); err != nil {
 			return fmt.Errorf("function %s: input %w", want.name, err)
 		}
-		if err := conformAll(f.Outputs, want.outputs, nil, false); err != nil {
+		if err := conformAll(f.Outputs, want.outputs, want.more, false); err != nil {
 			return fmt.Errorf("function %s: output %w", want.name, err)
 		}
 	}
@@ -289,7 +297,7 @@ func (e *Export) checkFunctions() error {
 	if len(e.Functions["predict"].Outputs) == 0 {
 		return fmt.Errorf("function predict has no outputs")
 	}
-	for _, name := range slices.Concat(passes, []string{"merge"}, c.generating()) {
+	for _, name := range slices.Concat(c.passes(), []string{"merge"}, c.generating()) {
 		f := e.Functions[name]
 		if f == nil {
 			continue
@@ -325,13 +333,6 @@ func (c *Contract) wantPasses() []want {
 	}
 	seed := Arg{Name: "seed", DType: dtpb.DataType_DT_INT64, Shape: []int64{2}, Ranked: true}
 	sums := []Arg{scalar("loss_sum", dtpb.DataType_DT_FLOAT), scalar("weight_sum", dtpb.DataType_DT_FLOAT)}
-	gradients := slices.Clone(sums)
-	for _, v := range c.Variables {
-		gradients = append(gradients, Arg{Name: GradientPrefix + v.Name, DType: dtypeOf(v.DType), Shape: v.Shape, Ranked: true})
-	}
-	for _, s := range c.Changes(c.Variables) {
-		gradients = append(gradients, Arg{Name: StatePrefix + s.Name, DType: dtypeOf(s.DType), Shape: s.Shape, Ranked: true})
-	}
 	var outputs []Arg
 	if c.Version > oldestVersion {
 		for _, o := range c.Outputs {
@@ -339,11 +340,9 @@ func (c *Contract) wantPasses() []want {
 			outputs = append(outputs, Arg{Name: o.Name, DType: dtypeOf(o.DType), Shape: shape, Ranked: true})
 		}
 	}
-	return []want{
-		{"gradients", append(append(slices.Clone(features), seed), scalars(c.Hyperparameters)...), ids, gradients},
-		{"evaluate", features, ids, sums},
-		{"predict", inputs, ids, outputs},
-	}
+	return append(c.wantGradients(append(append(slices.Clone(features), seed), scalars(c.Hyperparameters)...), ids, sums),
+		want{name: "evaluate", inputs: features, optional: ids, outputs: sums},
+		want{name: "predict", inputs: inputs, optional: ids, outputs: outputs})
 }
 
 // wantUpdates returns what the functions that update variables must take.
@@ -380,7 +379,7 @@ func (c *Contract) wantMerge() []want {
 
 // checkOpenAxes checks that the axes that the contract leaves open are open in the functions.
 func (e *Export) checkOpenAxes() error {
-	for _, name := range passes {
+	for _, name := range e.Contract.passes() {
 		for _, got := range e.Functions[name].Inputs {
 			f := e.Contract.Feature(got.Name)
 			if f == nil || !got.Ranked {
@@ -396,31 +395,15 @@ func (e *Export) checkOpenAxes() error {
 	return nil
 }
 
-// checkStates checks that no change of a state is given that would be lost, and that training gives
-// sums only.
-func (e *Export) checkStates() error {
-	states := e.Contract.Changes(e.Contract.Variables)
-	for _, a := range e.Functions["gradients"].Outputs {
-		if strings.HasPrefix(a.Name, EachPrefix) {
-			return fmt.Errorf("function gradients: output %s is not a sum; expected outputs %s... of evaluate only", a.Name, EachPrefix)
-		}
-		name, ok := strings.CutPrefix(a.Name, StatePrefix)
-		if ok && !slices.ContainsFunc(states, func(s State) bool { return s.Name == name }) {
-			return fmt.Errorf("function gradients: output %s is of a state that is not declared as updated in %s", a.Name, ContractFile)
-		}
-	}
-	return nil
-}
-
 // checkResults checks the function results against the sums that it takes.
 func (e *Export) checkResults() error {
 	c := e.Contract
 	if len(c.Results) == 0 {
 		return nil
 	}
-	results, evaluate, gradients := e.Functions["results"], e.Functions["evaluate"], e.Functions["gradients"]
+	results, evaluate := e.Functions["results"], e.Functions["evaluate"]
 	w := want{name: "results"}
-	trained := 0
+	trained := make(map[string]int)
 	for i, name := range c.Results {
 		at := evaluate.Output(name)
 		if at < 0 {
@@ -430,17 +413,22 @@ func (e *Export) checkResults() error {
 		if sum.DType != dtpb.DataType_DT_FLOAT || !sum.Ranked || slices.Contains(sum.Shape, open) {
 			return fmt.Errorf("function evaluate: output %s: the graph has %s; expected a float32 of fixed shape, because results takes it", name, sum)
 		}
-		if at := gradients.Output(name); at >= 0 {
-			trained++
-			if err := conforms(gradients.Outputs[at], sum); err != nil {
-				return fmt.Errorf("function gradients: output %w", err)
+		for _, pass := range c.gradientFunctions() {
+			gradients := e.Functions[pass]
+			if at := gradients.Output(name); at >= 0 {
+				trained[pass]++
+				if err := conforms(gradients.Outputs[at], sum); err != nil {
+					return fmt.Errorf("function %s: output %w", pass, err)
+				}
 			}
 		}
 		sum.Name = fmt.Sprintf("sum_%d", i)
 		w.inputs = append(w.inputs, sum)
 	}
-	if trained > 0 && trained < len(c.Results) {
-		return fmt.Errorf("function gradients gives %d of the %d sums that results takes; expected all or none", trained, len(c.Results))
+	for _, pass := range c.gradientFunctions() {
+		if n := trained[pass]; n > 0 && n < len(c.Results) {
+			return fmt.Errorf("function %s gives %d of the %d sums that results takes; expected all or none", pass, n, len(c.Results))
+		}
 	}
 	for _, m := range c.Metrics {
 		w.outputs = append(w.outputs, scalar(m.Name, dtpb.DataType_DT_FLOAT))

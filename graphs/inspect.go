@@ -30,6 +30,8 @@ type Report struct {
 	// XLA means that XLA compiles gradients, evaluate and predict, and the whole training step of one
 	// replica.
 	XLA bool `json:"xla,omitempty"`
+	// Phases are the parts of a training step, if it has several losses.
+	Phases []Phase `json:"phases,omitempty"`
 	// SavedModelBytes is the size of saved_model.pb.
 	SavedModelBytes int64 `json:"saved_model_bytes"`
 
@@ -136,6 +138,7 @@ func Inspect(e *Export) *Report {
 		Best:            c.Best,
 		Precision:       c.Precision,
 		XLA:             c.XLA,
+		Phases:          c.Phases,
 		SavedModelBytes: e.ModelBytes,
 		Parameters:      c.Parameters(),
 		Optimizer:       c.Optimizer.Name,
@@ -232,6 +235,17 @@ func (r *Report) Write(w io.Writer) error {
 	p.row("precision", r.Precision)
 	if r.XLA {
 		p.row("compiled by", "XLA: the training step of one replica, otherwise gradients; evaluate, predict")
+	}
+	if len(r.Phases) > 0 {
+		var phases []string
+		for _, phase := range r.Phases {
+			text := phase.Name
+			if phase.Every > 1 {
+				text += fmt.Sprintf(" (one step in %d)", phase.Every)
+			}
+			phases = append(phases, text)
+		}
+		p.row("phases", strings.Join(phases, ", "))
 	}
 	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, words.Bytes(r.SavedModelBytes)))
 	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", words.Thousands(r.Parameters), count(len(r.Variables), "variable"), words.Bytes(r.VariableBytes), words.Thousands(r.DecayedParameters)))

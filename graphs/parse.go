@@ -102,6 +102,9 @@ func (c *Contract) complete(file *contractFile) error {
 	for i := range c.Features {
 		c.Features[i].complete(c.Version)
 	}
+	for i := range c.Phases {
+		c.Phases[i].Every = cmp.Or(c.Phases[i].Every, 1)
+	}
 	for i := range c.Variables {
 		if v := &c.Variables[i]; v.Update == "" {
 			v.Update = "update"

@@ -37,7 +37,8 @@ type Call struct {
 	//	read        reads all variables
 	//	train       one training step, on a TPU also a loop of them
 	//	accumulate first, accumulate, apply
-	//	            a training step of several micro-batches per replica
+	//	            a training step of several micro-batches per replica; where a step has
+	//	            phases, "of" and the name of one follow
 	//	loop        several training steps
 	//	evaluate, predict
 	//	            a batch; those of other replicas, on a TPU of other shapes, have a number
@@ -126,12 +127,16 @@ func composeGraph(export *graphs.Export, t target, config Config) (*Graph, error
 // callsOf lists the calls of a Model.
 func callsOf(p *compose.Plan) []Call {
 	out := variableCalls(p)
-	if t := p.Train; t != nil {
+	for _, t := range p.Phases {
+		of := ""
+		if t.Phase.Name != "" {
+			of = " of " + t.Phase.Name
+		}
 		out = append(out,
-			callOf("train", slices.Concat(t.Step.Clocks, t.SumFetches, t.Step.Fetches), t.Step.Done),
-			callOf("accumulate first", slices.Concat(t.Clocks, t.First.Sums), t.First.Done),
-			callOf("accumulate", slices.Concat(t.Clocks, t.Next.Sums), t.Next.Done),
-			callOf("apply", slices.Concat(t.Apply.Clocks, t.Apply.Fetches), t.Apply.Done))
+			callOf("train"+of, slices.Concat(t.Step.Clocks, t.SumFetches, t.Step.Fetches), t.Step.Done),
+			callOf("accumulate first"+of, slices.Concat(t.Clocks, t.First.Sums), t.First.Done),
+			callOf("accumulate"+of, slices.Concat(t.Clocks, t.Next.Sums), t.Next.Done),
+			callOf("apply"+of, slices.Concat(t.Apply.Clocks, t.Apply.Fetches), t.Apply.Done))
 	}
 	if l := p.Loop; l != nil {
 		out = append(out, callOf("loop", []build.Ref{l.Done, l.Results}))

@@ -17,10 +17,15 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
-// step is a step in progress.
+// step is a step in progress, or one of its phases.
 type step struct {
-	m      *Model
-	plan   *compose.Train
+	m    *Model
+	plan *compose.Train
+	// drawn is the number of seeds before those of the phase. later are the phases after it that the
+	// step has, and last is set for the last one.
+	drawn  int
+	later  []*step
+	last   bool
 	in     fed
 	rounds int // micro-batches per replica
 	seed   [2]int64
@@ -33,12 +38,8 @@ type step struct {
 	result Result
 }
 
-// newStep checks the input of a step.
-func (m *Model) newStep(in StepInput) (*step, error) {
-	p := m.plan.Train
-	if p == nil {
-		return nil, errors.New("the graph was composed for evaluation only")
-	}
+// newPart checks the input of a step, and returns the phase of the step that a plan is for.
+func (m *Model) newPart(in StepInput, p *compose.Train) (*step, error) {
 	s := &step{m: m, plan: p, seed: in.Seed, clocks: make(tally, len(p.Clocks))}
 	s.result.Sums = make(map[string][]float64, len(p.Sums))
 	n := m.runtime.MicroBatches
@@ -70,11 +71,18 @@ func (s *step) updateFeeds() (feedSet, error) {
 		specs = append(specs, spec{feed.Rows, tf.Int32, []int64{int64(len(r.rows))}, [][]byte{raw(r.rows)}},
 			spec{feed.Class, tf.Int32, nil, [][]byte{raw([]int32{int32(r.class)})}})
 	}
+	if !s.plan.Last.IsZero() {
+		last := int64(0)
+		if s.last {
+			last = 1
+		}
+		specs = append(specs, spec{s.plan.Last, tf.Int64, nil, [][]byte{raw([]int64{last})}})
+	}
 	return tensors(specs)
 }
 
-// make runs the step. If every replica has one micro-batch, that is a single call; otherwise it is
-// one call per round and one that updates the variables.
+// make runs the step, or the phase of one. If every replica has one micro-batch, that is a single call;
+// otherwise it is one call per round and one that updates the variables.
 func (s *step) make(ctx context.Context) error {
 	p := s.plan
 	if s.rounds == 1 {
@@ -129,7 +137,7 @@ func (s *step) round(k int) (feedSet, error) {
 	}
 	var seeds []int64
 	for i := range n {
-		own := microSeed(s.seed, k*n+i)
+		own := microSeed(s.seed, s.drawn+k*n+i)
 		seeds = append(seeds, own[:]...)
 	}
 	feeds[s.plan.Seeds], err = newTensor(tf.Int64, []int64{int64(n), 2}, raw(seeds))
@@ -342,7 +350,7 @@ func (r *Result) addSum(name string, values []float64) {
 // start only after the count of iterations has changed.
 func (m *Model) stepError(ctx context.Context, err error) error {
 	err = fmt.Errorf("training step: %w", err)
-	if !oom(err) {
+	if !oom(err) || len(m.plan.Phases) > 1 { // an earlier phase may have updated its variables
 		return err
 	}
 	out, readErr := m.Read(ctx, m.export.Contract.Optimizer.Iterations)

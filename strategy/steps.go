@@ -51,9 +51,9 @@ func (m *Model) makeSteps(ctx context.Context, group []*step) ([]Result, error) 
 	case m.plan.Loop != nil && group[0].rounds == 1:
 		return m.loop(ctx, group)
 	}
-	s := group[0]
-	if err := s.make(ctx); err != nil {
+	r, err := group[0].makePhases(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return []Result{s.result}, nil
+	return []Result{r}, nil
 }

@@ -80,11 +80,15 @@ type Scalars map[string]float64
 
 // Result is the result of a step.
 type Result struct {
-	// Sums are the metric sums by output name, flat; never means.
+	// Sums are the metric sums by output name, flat; never means. Those of a phase are "PHASE/NAME", and
+	// loss_sum and weight_sum are then the totals of the phases that the step had.
 	Sums map[string][]float64
-	// GradientNorm is the global norm of the gradient of the mean loss before clipping.
+	// GradientNorm is the global norm of the gradient of the mean loss before clipping; of several
+	// phases, of the gradients of all of them.
 	GradientNorm float64
-	// Applied is false if the loss or the norm was not finite, so that no variable changed.
+	// Applied is false if the loss or the norm was not finite, so that no variable changed. Of several
+	// phases, those before the one that was not applied have updated their variables, and those
+	// after it have not been made.
 	Applied bool
 	// Iterations is the graph's own count of steps after this one.
 	Iterations int64

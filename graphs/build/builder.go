@@ -28,6 +28,7 @@ type Builder struct {
 	def    *gpb.GraphDef
 	names  map[string]int
 	device string
+	scope  string // of Scope
 	// outputs are those of Declare, by operation.
 	outputs map[string][]string
 	// root and common are those of Within.
@@ -121,8 +122,12 @@ func (b *Builder) OnDevice(device string) { b.device = device }
 // node root. The zero Ref and no attributes end this.
 func (b *Builder) Within(root Ref, common ...Attr) { b.root, b.common = root, common }
 
+// Scope sets what stands before the names of the nodes and variables added from now on, such as "first/".
+func (b *Builder) Scope(scope string) { b.scope = scope }
+
 // Node adds a node and returns its first output. If the name is taken, a number is appended.
 func (b *Builder) Node(op, name string, inputs []Ref, attrs ...Attr) Ref {
+	name = b.scope + name
 	if n := b.names[name]; n > 0 {
 		b.names[name]++
 		name = fmt.Sprintf("%s_%d", name, n)
@@ -188,7 +193,7 @@ func (b *Builder) Bytes(name string, v []byte) Ref {
 // Variable adds the handle of a resource variable.
 func (b *Builder) Variable(name string, dtype dtpb.DataType, shape []int64) Ref {
 	return b.Node("VarHandleOp", name, nil,
-		Type("dtype", dtype), Shape("shape", shape), String("shared_name", name), String("container", ""))
+		Type("dtype", dtype), Shape("shape", shape), String("shared_name", b.scope+name), String("container", ""))
 }
 
 // Read adds a node that reads a variable after the control inputs.

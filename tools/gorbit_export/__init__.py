@@ -10,6 +10,6 @@ import ssl  # noqa: F401
 # elsewhere would look for a metadata server for minutes.
 os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
-from gorbit_export.models import Feature, Model, Refusal, restore
+from gorbit_export.models import Feature, Model, Phase, Refusal, restore
 
-__all__ = ["Feature", "Model", "Refusal", "restore"]
+__all__ = ["Feature", "Model", "Phase", "Refusal", "restore"]

@@ -25,7 +25,7 @@ import tensorflow as tf
 from gorbit_export import layers, ops
 from gorbit_export.errors import UsageError
 from gorbit_export.optimizers import Constrained, Optimizer, Rule, clip_scale
-from gorbit_export.task import Cache, Feature, Hyperparameter, Output, Task
+from gorbit_export.task import Cache, Feature, Hyperparameter, Output, Phase, Task
 
 Tensor = tf.Tensor
 
@@ -72,8 +72,8 @@ class _Layout:
     rules: dict[str, Rule]
     slots: dict[str, dict[str, tf.Variable]]
     outputs: dict[str, dict[str, tf.TypeSpec]] = dataclasses.field(default_factory=dict)
-    unreached: list[str] = dataclasses.field(default_factory=list)
-    sliced: list[str] = dataclasses.field(default_factory=list)
+    unreached: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    sliced: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
 
 class Export(tf.Module):
@@ -90,6 +90,8 @@ class Export(tf.Module):
         self.model = task.model
         self.optimizer = Tree()
         self.optimizer.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
+        for phase in task.phases:
+            self.optimizer.set(f"phases/{phase.name}", tf.Variable(0, False, dtype=tf.int64))
         self.runner_state = tf.Variable("", dtype=tf.string, trainable=False)
         self._layout = _layout(task, optimizer)
         for path, slots in self._layout.slots.items():
@@ -104,10 +106,13 @@ class Export(tf.Module):
         step_specs = [*features, *seed, *pass_scalars, *update_scalars, _CLIP.spec()]
 
         functions = {
-            "gradients": (
-                self._noted("gradients", self._gradients),
-                [*features, *seed, *pass_scalars],
-            ),
+            **{
+                name: (
+                    self._noted(name, functools.partial(self._gradients, phase)),
+                    [*features, *seed, *pass_scalars],
+                )
+                for name, phase in self.gradient_functions.items()
+            },
             **{
                 rule.function: (
                     functools.partial(_update, rule),
@@ -115,7 +120,7 @@ class Export(tf.Module):
                 )
                 for rule in self._layout.rules.values()
             },
-            "train_step": (self._train_step, step_specs),
+            **({} if task.phases else {"train_step": (self._train_step, step_specs)}),
             "evaluate": (lambda **values: task.evaluate_sums(values), features),
             "predict": (self._noted("predict", lambda **values: task.predict(values)), inputs),
         }
@@ -134,6 +139,12 @@ class Export(tf.Module):
     def task(self) -> Task:
         """What is exported."""
         return self._task
+
+    @property
+    def gradient_functions(self) -> dict[str, Phase | None]:
+        """The functions that give gradients, and the phase of each; None of the only one."""
+        phases = {f"gradients_{phase.name}": phase for phase in self._task.phases}
+        return phases or {"gradients": None}
 
     @property
     def hyperparameters(self) -> list[Hyperparameter]:
@@ -166,12 +177,12 @@ class Export(tf.Module):
     @property
     def unreached(self) -> list[str]:
         """The trained variables that the loss does not reach, once `gradients` is traced."""
-        return self._layout.unreached
+        return [path for paths in self._layout.unreached.values() for path in paths]
 
     @property
     def sliced(self) -> list[str]:
         """The trained variables whose gradients TensorFlow has as slices, such as embeddings."""
-        return self._layout.sliced
+        return [path for paths in self._layout.sliced.values() for path in paths]
 
     @property
     def adapted(self) -> dict[str, layers.Dense]:
@@ -204,18 +215,29 @@ class Export(tf.Module):
             getattr(self, name).get_concrete_function()
         return self._layout.outputs[name]
 
-    def _gradients(self, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+    def _gradients(self, phase: Phase | None, seed: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         features = {f.name: inputs[f.name] for f in self._task.features if not f.aside}
         scalars = {h.name: inputs[h.name] for h in self._task.hyperparameters}
+        random = ops.Random.from_seed(seed)
         with tf.GradientTape() as tape:
-            sums = dict(self._task.train_sums(features, scalars, ops.Random.from_seed(seed)))
+            if phase:
+                sums = dict(self._task.phase_sums(phase, features, scalars, random))
+            else:
+                sums = dict(self._task.train_sums(features, scalars, random))
             loss = sums["loss_sum"]
             if self._scaled:
                 loss *= inputs[_LOSS_SCALE.name]
-        variables = self.variables_by_path
+        variables = {
+            path: variable
+            for path, variable in self.variables_by_path.items()
+            if phase is None or path in phase.paths
+        }
         gradients = dict(zip(variables, tape.gradient(loss, list(variables.values()))))
-        self._layout.unreached = [path for path, g in gradients.items() if g is None]
-        self._layout.sliced = [p for p, g in gradients.items() if isinstance(g, tf.IndexedSlices)]
+        part = phase.name if phase else ""
+        self._layout.unreached[part] = [path for path, g in gradients.items() if g is None]
+        self._layout.sliced[part] = [
+            path for path, g in gradients.items() if isinstance(g, tf.IndexedSlices)
+        ]
         for path, gradient in gradients.items():
             if gradient is None:
                 gradient = tf.zeros_like(variables[path])
@@ -234,14 +256,42 @@ class Export(tf.Module):
     def _merge(self) -> dict[str, Tensor]:
         return {path: layer.merged() for path, layer in self.adapted.items()}
 
-    def train_pass(self) -> Any:
-        """Returns `gradients` traced again at its first call, for tries of a task's own."""
+    def train_pass(self, again: bool = True) -> Callable[..., dict[str, Tensor]]:
+        """Returns the training pass, for tries of a task's own.
+
+        Of several phases it gives the gradients of all, their other sums under "PHASE/NAME", and
+        the totals of `loss_sum` and `weight_sum`.
+
+        Args:
+            again: whether `gradients` is traced again at the first call.
+        """
+        passes = {
+            phase: self._traced_again(phase) if again else getattr(self, name)
+            for name, phase in self.gradient_functions.items()
+        }
+        if None in passes:
+            return passes[None]
+
+        def run(**inputs: Tensor) -> dict[str, Tensor]:
+            out = {name: tf.constant(0.0) for name in ("loss_sum", "weight_sum")}
+            for phase, function in passes.items():
+                for name, value in function(**inputs).items():
+                    own = name.startswith(GRADIENT_PREFIX)
+                    out[name if own else f"{phase.name}/{name}"] = value
+                    if name in ("loss_sum", "weight_sum"):
+                        out[name] += value
+            return out
+
+        return run
+
+    def _traced_again(self, phase: Phase | None) -> Any:
         task = self._task
         specs = [f.spec() for f in task.features if not f.aside] + [
             tf.TensorSpec([2], tf.int64, "seed")
         ]
         specs += [h.spec() for h in self.hyperparameters]
-        return _function("gradients", self._gradients, specs, False)
+        body = functools.partial(self._gradients, phase)
+        return _function("gradients", body, specs, False)
 
     def _results_specs(self) -> list[tf.TensorSpec]:
         sums = self.evaluate.get_concrete_function().structured_outputs
@@ -363,6 +413,7 @@ class Export(tf.Module):
                 }
                 for rule in self._layout.rules.values()
             },
+            **({"phases": [_describe_phase(p) for p in task.phases]} if task.phases else {}),
             "variables": self._describe_variables(),
             "states": self._describe_states(),
             **({"merge": list(self.adapted)} if self.adapted else {}),
@@ -371,7 +422,8 @@ class Export(tf.Module):
     def _describe_variables(self) -> list[dict[str, Any]]:
         foreign = _foreign(self._task.model)
         drawn = _initializers(self._task.model)
-        assigned = self._outputs("gradients")
+        assigned = self._gradient_outputs()
+        phases = {path: p.name for p in self._task.phases for path in p.paths}
         out = []
         for path, variable in self.variables_by_path.items():
             initializer = drawn.get(variable.ref()) or self._task.initializer(path)
@@ -384,6 +436,7 @@ class Export(tf.Module):
                 {
                     **_describe_variable(path, variable, self._task, foreign.get(variable.ref())),
                     "update": self._layout.rules[path].function,
+                    **({"phase": phases[path]} if phases else {}),
                     **({"assigned": True} if STATE_PREFIX + path in assigned else {}),
                     **({"slot_shapes": shapes} if shapes else {}),
                     **({"initializer": initializer.described()} if initializer else {}),
@@ -391,8 +444,11 @@ class Export(tf.Module):
             )
         return out
 
+    def _gradient_outputs(self) -> set[str]:
+        return {output for name in self.gradient_functions for output in self._outputs(name)}
+
     def _describe_states(self) -> list[dict[str, Any]]:
-        updated = self._outputs("gradients")
+        updated = self._gradient_outputs()
         foreign = _foreign(self._task.model)
         return [
             {
@@ -560,6 +616,10 @@ def _describe(hyperparameter: Hyperparameter) -> dict[str, Any]:
     return out
 
 
+def _describe_phase(phase: Phase) -> dict[str, Any]:
+    return {"name": phase.name, "every": phase.every, "offset": phase.offset}
+
+
 def _describe_feature(feature: Feature) -> dict[str, Any]:
     optional = {
         "make": feature.make or None,
@@ -633,6 +693,8 @@ def write(
     """
     out = pathlib.Path(out).absolute()
     refuse_existing(out, overwrite)
+    if xla and task.phases:
+        raise UsageError("XLA compiles no step of several phases; export without --xla")
     module = Export(task, optimizer, xla)
     if xla:
         module.compile_updates()

@@ -115,6 +115,23 @@ class Output:
 
 
 @dataclasses.dataclass(frozen=True)
+class Phase:
+    """A part of a training step, with a loss and variables of its own.
+
+    Attributes:
+        name: its name, letters, digits and `_`.
+        paths: the trained variables that it updates.
+        every: it is part of one in so many steps,
+        offset: of step n, counted from 0, if n modulo `every` is this.
+    """
+
+    name: str
+    paths: frozenset[str]
+    every: int = 1
+    offset: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Hyperparameter:
     """A float32 scalar input of a function that users can tune without a new export.
 
@@ -277,6 +294,9 @@ class Task(abc.ABC):
     """Names of the evaluation's sums that `results` takes, in its order."""
     outputs: tuple[Output, ...] = ()
     """What the outputs of `predict` mean. Those that are not here are values per example."""
+    phases: tuple[Phase, ...] = ()
+    """The parts of a training step, in order, which `phase_sums` computes; none if a step has
+    one loss, that of `train_sums`."""
     masking: dict[str, Any] | None = None
     """How tokens are masked (masked language models), see docs/reference/contract.md."""
 
@@ -298,6 +318,16 @@ class Task(abc.ABC):
         The new value of a state goes under "state/PATH", for instance
         "state/model/norm/moving_mean": float32 of the state's shape.
         """
+
+    def phase_sums(
+        self,
+        phase: Phase,
+        features: dict[str, Tensor],
+        hyperparameters: dict[str, Tensor],
+        random: ops.Random,
+    ) -> dict[str, Tensor]:
+        """The training pass of a phase. Returns what `train_sums` does."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -55,6 +55,11 @@ func OpenModel(ctx context.Context, p params.Params, export *graphs.Export, func
 			return Placed{}, err
 		}
 	}
+	if functions == strategy.FunctionsTrain {
+		if err := checkPhases(p, export.Contract); err != nil {
+			return Placed{}, err
+		}
+	}
 	switch p.Strategy.Kind() {
 	case devices.TPU:
 		return openTPU(ctx, p, export, functions, env)

@@ -49,6 +49,9 @@ func PreflightTraining(ctx context.Context, s *Setup, folder string, before *par
 	f.targets()
 	f.graph()
 	f.additive()
+	if err := checkPhases(f.params, f.contract); err != nil {
+		f.add("%v", err)
+	}
 	f.texts()
 	f.schedule()
 	if _, err := ClassWeightsOf(f.params, f.contract, f.records.Manifest); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // Compose builds the graph of all replicas.
 func Compose(export *graphs.Export, l Layout) (*Plan, error) {
-	if err := cmp.Or(l.Factors.check(export.Contract), l.Average.check(export.Contract)); err != nil {
+	if err := cmp.Or(l.Factors.check(export.Contract), l.Average.check(export.Contract), l.checkPhases(export.Contract)); err != nil {
 		return nil, err
 	}
 	functions := passFunctions(export.Contract)
@@ -58,7 +58,7 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	if !l.Train {
 		return c.plan, nil
 	}
-	if err := c.trainStep(); err != nil {
+	if err := c.trainSteps(); err != nil {
 		return nil, err
 	}
 	if c.Steps > 1 {
@@ -83,7 +83,11 @@ func passFunctions(contract *graphs.Contract) []string {
 
 // trainingFunctions returns the functions of a training step.
 func trainingFunctions(contract *graphs.Contract) []string {
-	return append([]string{"gradients"}, slices.Sorted(maps.Keys(contract.Updates))...)
+	var out []string
+	for _, p := range contract.StepPhases() {
+		out = append(out, p.Gradients())
+	}
+	return append(out, slices.Sorted(maps.Keys(contract.Updates))...)
 }
 
 // newComposer begins a graph that can call the named functions of the export.

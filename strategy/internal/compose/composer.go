@@ -41,7 +41,9 @@ type composer struct {
 	owners map[string]int
 	// trained are the contract's variables that are not frozen, with the factors of this graph.
 	trained []graphs.Variable
-	// gradient is the function gradients, without the gradients of other variables.
+	// phase is the part of the step that is composed, and trained are its variables then.
+	phase graphs.Phase
+	// gradient is its function gradients, without the gradients of other variables.
 	gradient *graphs.Function
 	// step is the training step as one program; nil if it is none.
 	step *program
@@ -107,8 +109,32 @@ func (c *composer) keeps(replica int, variable string) bool {
 // that passes assign, as if they were gradients of variables of these names.
 func (c *composer) stateChanges() []graphs.Variable {
 	var out []graphs.Variable
-	for _, s := range c.export.Contract.Changes(c.trained) {
+	for _, s := range c.changes() {
 		out = append(out, graphs.Variable{Name: graphs.StatePrefix + s.Name, Shape: s.Shape, DType: s.DType})
+	}
+	return out
+}
+
+// changes returns what the gradients function gives changes of: updated states, and trained variables
+// that passes assign.
+func (c *composer) changes() []graphs.State { return c.changed(c.export.Contract.Changes(c.trained)) }
+
+// updatedStates returns the states that the gradients function gives changes of.
+func (c *composer) updatedStates() []graphs.State {
+	return c.changed(c.export.Contract.UpdatedStates())
+}
+
+// changed returns the states of which the gradients function gives changes: that of a phase need not give
+// those of all.
+func (c *composer) changed(states []graphs.State) []graphs.State {
+	if c.phase.Name == "" {
+		return states
+	}
+	var out []graphs.State
+	for _, s := range states {
+		if c.gradient.Output(graphs.StatePrefix+s.Name) >= 0 {
+			out = append(out, s)
+		}
 	}
 	return out
 }

@@ -69,6 +69,9 @@ type Plan struct {
 	TPU *TPUCalls
 	// Train is the training step; nil if there is none.
 	Train *Train
+	// Phases are the parts of the training step, of which Train is the first: one, unless the export has
+	// several. A step makes them one after the other, each by calls of its own.
+	Phases []*Train
 	// Programs is set if XLA compiles the training step as a whole, see program.
 	Programs bool
 	// Loop is the call of several training steps; nil if there is none.
@@ -125,6 +128,8 @@ type Assignment struct {
 // several has one call per round, which adds to the accumulators, and a last call that applies
 // them.
 type Train struct {
+	// Phase is the part of a step that this is; it has no name if a step has one part.
+	Phase graphs.Phase
 	Feeds *Feeds
 	Local *Local // replaces Feeds if the workers read the features
 	// Scalars are the values of ScalarFeed, float32, in this order.
@@ -148,6 +153,9 @@ type Train struct {
 	First, Next Round
 	// Rows are fed with the rows in which gradients are not 0, by feature.
 	Rows map[string]RowFeed
+	// Last is fed with 1, int64 [], by the last phase of a step, whose update counts the step, and with 0
+	// by others; the zero Ref if a step has one part.
+	Last build.Ref
 	// Totals is fed with the sums of weights and losses that Apply needs.
 	Totals build.Ref
 	// Apply computes new values from the accumulators.
@@ -240,7 +248,7 @@ func (p *Loop) numbers() int64 {
 
 // Apply is a call that computes new values of the variables.
 type Apply struct {
-	Fetches []build.Ref // gradient norm, applied, iterations
+	Fetches []build.Ref // gradient norm, applied, steps
 	Clocks  []build.Ref // clock readings by replica; empty if there is only one
 	Done    build.Ref
 }

@@ -18,13 +18,15 @@ type made struct {
 	began        []build.Ref          // clock readings at the start and after the gradients
 }
 
-// trainStep adds the training step: the replicas' gradients, and their paths to the variables.
+// trainStep adds the training step, or one of its phases: the replicas' gradients, and their paths to the
+// variables.
 func (c *composer) trainStep() error {
 	contract := c.export.Contract
-	c.gradient = c.withoutFrozen(c.export.Functions["gradients"])
+	c.gradient = c.withoutFrozen(c.export.Functions[c.phase.Gradients()])
 	gradients := c.gradient
-	t := &Train{Rows: make(map[string]RowFeed)}
-	c.plan.Train, c.rows = t, t.Rows
+	t := &Train{Phase: c.phase, Rows: make(map[string]RowFeed)}
+	c.plan.Phases, c.rows = append(c.plan.Phases, t), t.Rows
+	c.plan.Train = c.plan.Phases[0]
 	var inputs []map[string]build.Ref
 	var err error
 	if c.Local != nil {
@@ -43,6 +45,9 @@ func (c *composer) trainStep() error {
 	t.Seeds = c.Placeholder("seed", int64Type, []int64{int64(len(c.replicas)), 2})
 	seeds := c.Node("Unpack", "seed/unpack", []build.Ref{t.Seeds},
 		build.Int("num", int64(len(c.replicas))), build.Int("axis", 0), build.Type("T", int64Type))
+	if c.phase.Name != "" {
+		t.Last = c.Placeholder("last", int64Type, nil)
+	}
 
 	if len(c.replicas) > 1 {
 		for _, feature := range c.rowFeatures() {

@@ -13,6 +13,9 @@ import (
 
 // ComposeTPU builds the graph of the programs of a TPU's cores.
 func ComposeTPU(export *graphs.Export, l TPULayout) (*Plan, error) {
+	if n := len(export.Contract.Phases); n > 0 && l.Train {
+		return nil, fault.Usagef("a step of the graph has %d phases, which a TPU cannot make; use CPUs or GPUs", n)
+	}
 	if err := l.check(export.Contract); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,6 @@ func (c *composer) apply(prefix string, order []graphs.Variable, m []made, total
 // mirrored makes every replica apply the same update. Gradients and sums are totals over all
 // replicas.
 func (c *composer) mirrored(prefix string, m []made) (Apply, []outcome) {
-	contract := c.export.Contract
 	var p Apply
 	var outcomes []outcome
 	var done []build.Ref
@@ -60,7 +59,7 @@ func (c *composer) mirrored(prefix string, m []made) (Apply, []outcome) {
 				updates = append(updates, c.average(r.prefix+prefix, r, v, c.update(r.prefix+prefix, r, v, m[i].grads[v.Name], d), d.average))
 			}
 		}
-		for _, s := range contract.UpdatedStates() {
+		for _, s := range c.updatedStates() {
 			updates = append(updates, c.Assign(r.prefix+prefix+"update/"+s.Name, r.handles[s.Name], d.states[s.Name], float32Type))
 		}
 		done = append(done, updates...)
@@ -69,7 +68,7 @@ func (c *composer) mirrored(prefix string, m []made) (Apply, []outcome) {
 			p.Clocks = append(p.Clocks, c.applied(prefix, r, m[i].began, d, append(all, m[i].weight, m[i].loss), updates))
 		}
 		if i == 0 {
-			p.Fetches = []build.Ref{d.norm, d.finite, d.iteration}
+			p.Fetches = []build.Ref{d.norm, d.finite, d.steps}
 		}
 	}
 	c.OnDevice(c.replicas[0].host)
@@ -80,7 +79,6 @@ func (c *composer) mirrored(prefix string, m []made) (Apply, []outcome) {
 // sharded makes the owner of each variable update it and send the value to the others, unless the
 // replicas share their variables. The first replica decides for all.
 func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcome) {
-	contract := c.export.Contract
 	totals := made{grads: c.stateTotals(prefix, m), weight: m[0].weight, loss: m[0].loss}
 	owned := make([][]build.Ref, len(c.replicas))
 	for _, v := range c.trained {
@@ -126,14 +124,14 @@ func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcom
 	}
 	done[0] = append(done[0], d.counted)
 	for i, r := range c.replicas {
-		for _, s := range contract.UpdatedStates() {
+		for _, s := range c.updatedStates() {
 			if i == 0 || !c.Shared {
 				c.OnDevice(r.device)
 				done[i] = append(done[i], c.Assign(r.prefix+prefix+"update/"+s.Name, r.handles[s.Name], d.states[s.Name], float32Type))
 			}
 		}
 	}
-	p := Apply{Fetches: []build.Ref{d.norm, d.finite, d.iteration}}
+	p := Apply{Fetches: []build.Ref{d.norm, d.finite, d.steps}}
 	if c.timed() {
 		for i, r := range c.replicas {
 			// A replica that owns nothing waits for the decision.
@@ -233,11 +231,12 @@ func (c *composer) squares(name string, tensors []build.Ref) build.Ref {
 
 // decision holds the inputs of a replica's updates.
 type decision struct {
-	norm, finite, counted, iteration build.Ref
-	scale, rate                      build.Ref
-	states                           map[string]build.Ref // new values, of assigned variables, too
-	average                          factors              // of moving averages
-	shared                           map[string]build.Ref // calls of the shared parts of updates, by update
+	norm, finite, counted build.Ref
+	iteration, steps      build.Ref // the number of this update, and of steps so far
+	scale, rate           build.Ref
+	states                map[string]build.Ref // new values, of assigned variables, too
+	average               factors              // of moving averages
+	shared                map[string]build.Ref // calls of the shared parts of updates, by update
 }
 
 // decide adds what judge adds. If the step is not applied, the learning rate and the new values of
@@ -248,14 +247,14 @@ func (c *composer) decide(prefix string, r *replica, squares build.Ref, totals m
 	d.average = c.averaging(prefix, d.iteration)
 	d.shared = c.shared(prefix, r, d.iteration)
 	if c.Together > 0 {
-		for _, s := range c.export.Contract.Changes(c.trained) {
+		for _, s := range c.changes() {
 			old := c.Read(prefix+"applied/old/"+s.Name, r.handles[s.Name], float32Type, d.states[s.Name])
 			d.states[s.Name] = c.choose(prefix+"applied/"+s.Name, d.finite, d.states[s.Name], old)
 		}
 		return d
 	}
 	d.rate = c.Node("Switch", prefix+"applied/rate", []build.Ref{d.rate, d.finite}, build.Type("T", float32Type)).Output(1)
-	for _, s := range c.export.Contract.Changes(c.trained) {
+	for _, s := range c.changes() {
 		d.states[s.Name] = c.Node("Switch", prefix+"applied/"+s.Name, []build.Ref{d.states[s.Name], d.finite}, build.Type("T", float32Type)).Output(1)
 	}
 	return d
@@ -289,11 +288,9 @@ func (c *composer) judge(prefix string, r *replica, squares build.Ref, totals ma
 		finite = c.Node("LogicalAnd", prefix+"applied/all", []build.Ref{finite, sound})
 	}
 
-	iterations := r.handles[c.export.Contract.Optimizer.Iterations]
 	one := c.Node("Cast", prefix+"applied/count", []build.Ref{finite}, build.Type("SrcT", dtpb.DataType_DT_BOOL), build.Type("DstT", int64Type))
-	counted := c.Node("AssignAddVariableOp", prefix+"count", []build.Ref{iterations, one}, build.Type("dtype", int64Type))
-	iteration := c.Read(prefix+"iteration", iterations, int64Type, counted)
-	return decision{norm: norm, finite: finite, counted: counted, iteration: iteration, scale: scale, rate: r.inputs["learning_rate"], states: states}
+	counted, steps, iteration := c.counts(prefix, r, one)
+	return decision{norm: norm, finite: finite, counted: counted, iteration: iteration, steps: steps, scale: scale, rate: r.inputs["learning_rate"], states: states}
 }
 
 // newStates adds the new values of a replica's states: each plus the sum of its changes, which are
@@ -303,7 +300,7 @@ func (c *composer) newStates(prefix string, r *replica, unit build.Ref, totals m
 	typeT := build.Type("T", float32Type)
 	states = make(map[string]build.Ref)
 	var all []build.Ref
-	for _, s := range c.export.Contract.Changes(c.trained) {
+	for _, s := range c.changes() {
 		name := prefix + "states/" + s.Name
 		change := c.Node("Mul", name+"/change", []build.Ref{totals[graphs.StatePrefix+s.Name], unit}, typeT)
 		// In a loop, the step before has changed the state.

@@ -48,6 +48,9 @@ func (c *composer) declared(train bool) []declared {
 	}
 	// If one replica decides for all, only that one needs the count.
 	has := func(i int) bool { return !c.Shard || i == 0 }
+	for _, p := range contract.Phases {
+		out = append(out, declared{Variable{Name: p.Iterations(), Slot: true}, "int64", 0, has})
+	}
 	return append(out, declared{Variable{Name: contract.Optimizer.Iterations, Slot: true}, "int64", 0, has})
 }
 

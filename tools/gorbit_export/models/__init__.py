@@ -52,6 +52,30 @@ class Feature:
 
 
 @dataclasses.dataclass
+class Phase:
+    """A part of a training step, with a loss, variables and an optimizer of its own.
+
+    A step makes its phases one after the other: what one has updated is what the next one reads.
+
+    Attributes:
+        name: its name in logs, letters, digits and `_`: "generator" has "generator/loss".
+        loss: a function (batch, training) of the features by name, that gives a loss per
+            example, [examples], or a pair of these and a dict of metrics, [examples] each.
+        variables: the trained variables that it updates. Every trained variable is in one phase.
+        optimizer: a keras.optimizers.Optimizer of its own, or its name.
+        every: it is part of one in so many steps. One phase at least is part of all.
+        offset: it is part of step n, counted from 0, if n modulo `every` is this.
+    """
+
+    name: str
+    loss: Callable[..., Any]
+    variables: Sequence[Any]
+    optimizer: Any
+    every: int = 1
+    offset: int = 0
+
+
+@dataclasses.dataclass
 class Model:
     """What `build()` returns: a model, and how it is trained.
 
@@ -65,7 +89,8 @@ class Model:
         labels: the feature that the loss takes; for several losses a list or dict of them.
         metrics: keras.metrics, or their names; a list or dict of lists for several outputs.
         optimizer: a keras.optimizers.Optimizer, its name, or one of gorbit_export.optimizers.
-            None is gorbit's AdamW.
+            None is gorbit's AdamW. Pairs of a regular expression and an optimizer are several,
+            each for the variables whose names the expression is found in. Later pairs win.
         groups: pairs of a regular expression and factors for the variables whose names it is
             found in: {"weight_decay": 0.0, "learning_rate": 0.1}. Later pairs win.
         outputs: a function of the model's outputs that gives the named tensors of
@@ -84,6 +109,10 @@ class Model:
         task: the kind of metrics and answers, where gorbit has one for it ("" has none).
         across_examples: whether the loss of an example depends on the others of its batch, as
             that of contrastive learning does. Batches then stay whole, on one device.
+        phases: the parts of a training step, in order, where it has several losses, as that of a
+            GAN. They take the place of the optimizer and, in training, of the loss.
+        evaluate: a function like the loss of a phase, which is evaluated instead of `loss` and
+            `metrics`.
     """
 
     model: Any
@@ -101,6 +130,8 @@ class Model:
     foreign: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     task: str = ""
     across_examples: bool = False
+    phases: Sequence[Phase] = ()
+    evaluate: Callable[..., Any] | None = None
 
 
 def restore(model: Any, source: Any) -> Any:

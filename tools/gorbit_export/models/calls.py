@@ -47,7 +47,13 @@ class Caller(abc.ABC):
         self._invoke = invocation(model, inputs)
 
     @abc.abstractmethod
-    def __call__(self, features: dict[str, Tensor], training: bool, words: Words) -> Outcome:
+    def __call__(
+        self,
+        features: dict[str, Tensor],
+        training: bool,
+        words: Words,
+        body: Callable[..., Any] | None = None,
+    ) -> Outcome:
         """Calls the model.
 
         Args:
@@ -55,6 +61,8 @@ class Caller(abc.ABC):
             training: what Keras calls so.
             words: gives each generator, by its number in walk order, the two numbers that it
                 draws from.
+            body: is called instead of the model, with features, `training` and a seed: it calls
+                parts of the model itself.
         """
 
 
@@ -85,7 +93,13 @@ def fixed(seed: int = 0) -> Words:
 class KerasCaller(Caller):
     """Calls a model of Keras 3 in a StatelessScope."""
 
-    def __call__(self, features: dict[str, Tensor], training: bool, words: Words) -> Outcome:
+    def __call__(
+        self,
+        features: dict[str, Tensor],
+        training: bool,
+        words: Words,
+        body: Callable[..., Any] | None = None,
+    ) -> Outcome:
         """See Caller."""
         leaves = self.named.variables
         # Trained variables, too: regularizers read them outside of any layer.
@@ -109,7 +123,7 @@ class KerasCaller(Caller):
             recording((v, tf.convert_to_tensor(v)) for v in plain.values()) as record,
             _Scope(mapping, trained) as scope,
         ):
-            y = self._invoke(features, training)
+            y = (body or self._invoke)(features, training)
             losses = list(self.model.losses)
         states = {}
         for path, leaf in leaves.items():
@@ -143,7 +157,13 @@ class _Scope(keras.StatelessScope):
 class ModuleCaller(Caller):
     """Calls a model of tf-keras or a tf.Module, whose variables are plain ones."""
 
-    def __call__(self, features: dict[str, Tensor], training: bool, words: Words) -> Outcome:
+    def __call__(
+        self,
+        features: dict[str, Tensor],
+        training: bool,
+        words: Words,
+        body: Callable[..., Any] | None = None,
+    ) -> Outcome:
         """See Caller."""
         states = {p: leaf.value for p, leaf in self.named.variables.items() if not leaf.trained}
         with contextlib.ExitStack() as stack:
@@ -156,7 +176,7 @@ class ModuleCaller(Caller):
                 # A function within the model would keep its trace, and with it these values.
                 stack.enter_context(_inlined())
             seed = words(len(self.named.generators)) if training else None
-            y = self._invoke(features, training, seed)
+            y = (body or self._invoke)(features, training, seed)
             losses = list(getattr(self.model, "losses", ()))
             new = {path: record.get(v) for path, v in states.items() if record.assigned(v)}
         return Outcome(y, losses, new)

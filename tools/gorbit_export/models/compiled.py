@@ -51,7 +51,7 @@ def take(user: Model) -> tuple[Model, list[str]]:
                 f"all metrics are weighted by {weights[0]}; Keras weighs those of "
                 "compile(weighted_metrics=) alone"
             )
-    if user.optimizer is None and given.optimizer is not None:
+    if user.optimizer is None and given.optimizer is not None and not user.phases:
         changes["optimizer"] = given.optimizer
         said.append(f"optimizer {_text(given.optimizer)}")
     if said:

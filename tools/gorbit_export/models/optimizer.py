@@ -43,7 +43,8 @@ def make(optimizer: Any, holders: dict[str, Any]) -> optimizers.Optimizer:
     """Returns the optimizer that the user chose.
 
     Args:
-        optimizer: one of Keras or its name, one of gorbit's, or None for gorbit's AdamW.
+        optimizer: one of Keras or its name, one of gorbit's, pairs of a regular expression and one
+            of Keras, or None for gorbit's AdamW.
         holders: the trained variables by path.
 
     Raises:
@@ -53,6 +54,10 @@ def make(optimizer: Any, holders: dict[str, Any]) -> optimizers.Optimizer:
         return optimizers.AdamW()
     if isinstance(optimizer, optimizers.Optimizer):
         return optimizer
+    if isinstance(optimizer, (list, tuple)):
+        from gorbit_export.models import split
+
+        return split.by_pattern(optimizer, holders)
     if isinstance(optimizer, str):
         optimizer = _named(optimizer)
     if any(cls.__module__.startswith("tf_keras.") for cls in type(optimizer).__mro__):

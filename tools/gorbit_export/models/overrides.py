@@ -11,7 +11,8 @@ _HUB = ("keras_hub.", "keras_nlp.")
 _LOSS = "expected the loss and metrics in build()"
 _STEP = "expected the same in update_step()"
 _MODEL = {
-    "train_step": _LOSS,
+    "train_step": "expected the loss and metrics in build(), or phases= for losses with variables "
+    "and optimizers of their own",
     "test_step": _LOSS,
     "compute_loss": _LOSS,
     "_compute_loss": _LOSS,
@@ -24,6 +25,8 @@ _MODEL = {
     "make_test_function": _LOSS,
     "make_predict_function": "expected outputs= in build()",
 }
+_STEPS = ("train_step", "make_train_function", "fit")
+"""What phases take the place of."""
 _OPTIMIZER = {
     "apply": _STEP,
     "apply_gradients": _STEP,
@@ -45,9 +48,14 @@ _OPTIMIZER = {
 }
 
 
-def of_model(model: Any) -> Iterator[str]:
-    """Yields a sentence for each method of a keras.Model that is the user's own."""
-    yield from _own(model, _MODEL)
+def of_model(model: Any, phased: bool = False) -> Iterator[str]:
+    """Yields a sentence for each method of a keras.Model that is the user's own.
+
+    Args:
+        model: the model.
+        phased: whether phases take the place of its train_step().
+    """
+    yield from _own(model, {m: advice for m, advice in _MODEL.items() if m not in _STEPS * phased})
 
 
 def of_loss(loss: Any) -> Iterator[str]:

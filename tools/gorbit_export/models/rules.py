@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from gorbit_export.models import Model, Refusal, losses, names, overrides
+from gorbit_export.models import Model, Refusal, losses, names, overrides, phases
 
 _TABLES = ("StringLookup", "IntegerLookup", "TextVectorization", "IndexLookup")
 _DTYPES = ("float32", "int32", "int64", "bool")
@@ -51,7 +51,8 @@ def broken(user: Model) -> Iterator[str]:
         )
         return
     if isinstance(model, keras.layers.Layer) or names.is_legacy(model):
-        yield from overrides.of_model(model)
+        yield from overrides.of_model(model, bool(user.phases))
+    yield from phases.broken(user)
     for layer in layers(model):
         yield from _broken_by(layer)
     for loss in tf.nest.flatten(user.loss):

@@ -28,9 +28,11 @@ from gorbit_export.models import (
     metrics,
     names,
     overrides,
+    phases,
     probe,
     recording,
     rules,
+    split,
 )
 from gorbit_export.models import optimizer as keras_optimizers
 
@@ -97,9 +99,8 @@ class ModelTask(task.Task):
         for path, leaf in self.named.variables.items():
             self.model.set(path.removeprefix(f"{names.ROOT}/"), leaf.value)
         self.precision = _precision(user.model)
-        self.optimizer = keras_optimizers.make(
-            user.optimizer, {p: v.holder for p, v in self.named.variables.items() if v.trained}
-        )
+        self.phases = phases.resolve(user.phases, self.named)
+        self.optimizer = self._optimizer()
         self._groups = _groups(user.groups, self.named)
         self._foreign = _foreign(user.foreign, self.named)
         if isinstance(self.optimizer, keras_optimizers.KerasOptimizer):
@@ -118,7 +119,21 @@ class ModelTask(task.Task):
                 f"{type(user.model).__name__} trains what its own trainable_weights lists: "
                 f"{count} of {len(self.named.variables)} variables"
             )
+        if overrides.is_own(user.model, "train_step"):
+            self._note(
+                f"the train_step of {type(user.model).__name__} is not called; its phases take its "
+                "place"
+            )
         self._try()
+
+    def _optimizer(self) -> optimizers.Optimizer:
+        """Makes the optimizer of the run: the user's, or one of those of the phases."""
+        holders = {p: v.holder for p, v in self.named.variables.items() if v.trained}
+        if not self.phases:
+            return keras_optimizers.make(self.user.optimizer, holders)
+        chosen = {path: phase.name for phase in self.phases for path in phase.paths}
+        given = {phase.name: phase.optimizer for phase in self.user.phases}
+        return split.SplitOptimizer(given, chosen, holders)
 
     def _build(self) -> None:
         """Calls a model that was never called, so that its layers make their variables."""
@@ -163,6 +178,7 @@ class ModelTask(task.Task):
                     "evaluation draws random numbers; expected them in training only, from a "
                     "keras.random.SeedGenerator of the layer"
                 )
+        self._try_phases(batch)
         terms = self._terms(batch, y)
         self._refuse_pairs()
         found = []
@@ -195,13 +211,57 @@ class ModelTask(task.Task):
         )
         self.metrics = metrics.described(self._measured)
         self.results_of = tuple(name for m in self._measured for name in m.variables)
-        self.best = _best(self.user.best, self.metrics)
+        self.best = _best(self.user.best, (*self.metrics, *self._evaluated(batch)))
         self._kinds = {t.name: losses.kind(t) for t in terms if tf.is_tensor(t.y)}
         for term in terms:
             self._doubt(term)
         self._infer_classes(terms)
         self.outputs = self._outputs(self._answers(y), terms)
         self._flops = self._count()
+
+    def _try_phases(self, batch: dict[str, Tensor]) -> None:
+        """Runs the losses of phases once, outside of a graph, to see what they give."""
+        for phase in self.user.phases:
+            self._own_values(f"the loss of phase {phase.name}", phase.loss, batch, True)
+        if self.phases and self.precision == "fp16":
+            raise Refusal(
+                "layers compute in float16, and there are phases, whose losses gorbit does not "
+                "scale; expected the policy float32 or mixed_bfloat16"
+            )
+
+    def _evaluated(self, batch: dict[str, Tensor]) -> list[task.Metric]:
+        """Runs the function evaluate of the user's, and returns its metrics."""
+        if self.user.evaluate is None:
+            return []
+        values = self._own_values("evaluate", self.user.evaluate, batch, False)
+        again = self._own_values("evaluate", self.user.evaluate, batch, False, seed=1)
+        for name, value in values.items():
+            if not np.array_equal(value, again[name], equal_nan=True):
+                raise Refusal(
+                    f"evaluate draws random numbers for {name}; expected them in training only, "
+                    "and what it needs as a feature"
+                )
+        return [task.Metric(name) for name in values if name != "loss"]
+
+    def _own_values(
+        self, what: str, loss: Any, batch: dict[str, Tensor], training: bool, seed: int = 0
+    ) -> dict[str, Tensor]:
+        """Runs a loss function of the user's on five examples."""
+        with _explained(f"{what} fails"):
+            given = self._caller(batch, training, calls.fixed(seed), phases.body(loss))
+            values = phases.values(what, given.y)
+        for name, value in values.items():
+            if value.shape[0] != 5:
+                raise Refusal(
+                    f"{what} gives {value.shape[0]} numbers as {name} for 5 examples; expected one "
+                    "of each"
+                )
+        if given.losses:
+            self._note(
+                "regularizers and add_loss() of the layers count where the loss of a phase or "
+                "evaluate adds model.losses, and nowhere else"
+            )
+        return values
 
     def _refuse_pairs(self) -> None:
         """Refuses outputs and losses that have a number for each pair of examples."""
@@ -340,7 +400,32 @@ class ModelTask(task.Task):
             raise Refusal(
                 "the model has no loss; expected loss= in build(), compile(loss=) or add_loss()"
             )
+        return sums | self._changes(outcome)
+
+    def phase_sums(
+        self,
+        phase: task.Phase,
+        features: dict[str, Tensor],
+        hyperparameters: dict[str, Tensor],
+        random: ops.Random,
+    ) -> dict[str, Tensor]:
+        """See Task."""
+        loss = next(p.loss for p in self.user.phases if p.name == phase.name)
+        what = f"the loss of phase {phase.name}"
+        with _explained(f"{what} fails"):
+            outcome = self._caller(features, True, calls.drawn(random), phases.body(loss))
+            sums = phases.sums(what, outcome.y, features[self._weights.name])
+        if assigned := [p for p in outcome.states if self.named.variables[p].trained]:
+            raise Refusal(
+                f"{what} assigns the trained variable {assigned[0]}, as SpectralNormalization "
+                "does; expected no phases of such layers"
+            )
+        return sums | self._changes(outcome)
+
+    def _changes(self, outcome: calls.Outcome) -> dict[str, Tensor]:
+        """Returns the new values of states that a pass in training assigns."""
         rules.check_built(self._unbuilt)
+        sums = {}
         for path, value in outcome.states.items():
             state = self.named.variables[path].value
             if state.dtype != tf.float32:
@@ -356,6 +441,10 @@ class ModelTask(task.Task):
 
     def evaluate_sums(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         """See Task. "confusion" is as a classifier's, if the model assigns one label."""
+        if (own := self.user.evaluate) is not None:
+            with _explained("evaluate fails"):
+                given = self._caller(features, False, calls.fixed(), phases.body(own))
+                return phases.sums("evaluate", given.y, features[self._weights.name])
         outcome = self._caller(features, False, calls.fixed())
         return self._sums(features, outcome) | self._confusion(features, self._answers(outcome.y))
 
@@ -475,7 +564,7 @@ class ModelTask(task.Task):
     def inspect(self, module: Any) -> None:
         """See Task: checks the passes, and tries whether parts of a batch add up."""
         known = [leaf.value for leaf in self.named.variables.values()]
-        for name in ("gradients", "evaluate", "predict"):
+        for name in (*module.gradient_functions, "evaluate", "predict"):
             concrete = getattr(module, name).get_concrete_function()
             rules.check_function(name, concrete, known, self.user.model)
         self._check_constraints(module)
@@ -494,7 +583,7 @@ class ModelTask(task.Task):
         """Tries whether parts of a batch add up."""
         generators = list(self.named.generators.values())
         draws = generators or isinstance(self._caller, calls.ModuleCaller)
-        train = module.train_pass() if draws else module.gradients
+        train = module.train_pass(again=draws)
 
         def run_train(batch: probe.Batch) -> probe.Sums:
             return self._run(module, train, batch, seed=np.array([1, 2]))
@@ -645,8 +734,10 @@ class ModelTask(task.Task):
         return super().decays(path) and path.split("/")[-1] not in ("gamma", "beta")
 
     def learning_rate(self, path: str) -> float:
-        """See Task."""
-        return self._groups[path].get("learning_rate", 1.0)
+        """See Task. Of several optimizers each has a rate of its own."""
+        factor = self._groups[path].get("learning_rate", 1.0)
+        own = isinstance(self.optimizer, split.SplitOptimizer)
+        return factor * self.optimizer.rate(path) if own else factor
 
     def constraint(self, path: str) -> Callable[[Tensor], Tensor] | None:
         """See Task. Keras applies those of variables."""
