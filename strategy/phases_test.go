@@ -86,8 +86,8 @@ class GAN(keras.Model):
     def drawing(self, loss):
         def drawn(batch, training):
             noise = keras.random.normal((tf.shape(batch["image"])[0], 8), seed=self.seed_generator)
-            losses = loss({**batch, "noise": noise}, training)
-            return losses, {"noise": noise[:, 0]}
+            given = loss({**batch, "noise": noise}, training)
+            return given[0] if isinstance(given, tuple) else given, {"noise": noise[:, 0]}
         return drawn
 
 def phased(model, phases, **more):
