@@ -29,7 +29,7 @@ func TestPhasesOfContract(t *testing.T) {
 		}
 	}
 	for _, test := range []struct{ old, new, want string }{
-		{`"name": "second"`, `"name": "first"`, `phase name "first" is not valid or is declared twice`},
+		{`{"name": "first"}`, `{"name": "first"}, {"name": "first"}`, `phase name "first" is not valid or is declared twice`},
 		{`"name": "second"`, `"name": "a/b"`, `variable model/conv/bias has phase "second"; expected one of phases`},
 		{`"every": 3`, `"every": -3`, "phase second has every -3 and offset 2; expected every 1 or more"},
 		{`"offset": 2`, `"offset": 3`, "phase second has every 3 and offset 3; expected every 1 or more"},

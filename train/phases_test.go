@@ -53,7 +53,7 @@ func phasedParams(t *testing.T) params.Params {
 		})
 	}
 	p.Train.BatchSize, p.Train.Steps, p.Train.StepsPerLoop, p.Train.EvalInterval, p.Eval.BatchSize = 16, 30, 4, 12, 16
-	p.Checkpoint.Interval = 8
+	p.Checkpoint.Interval, p.Optimizer.LearningRate, p.Optimizer.Schedule = 8, 2e-3, "constant"
 	return p
 }
 
