@@ -29,6 +29,8 @@ func (m *Model) CheckGradients() error {
 	switch p := m.plan.Train; {
 	case p == nil:
 		return errors.New("the graph was composed for evaluation only")
+	case len(m.export.Contract.Phases) > 0:
+		return fmt.Errorf("a step of the graph has %d phases, each with gradients of its own", len(m.export.Contract.Phases))
 	case p.Local != nil:
 		return errors.New("the workers read the batches themselves, and keep only the next one")
 	case p.Gradients == nil:

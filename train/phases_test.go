@@ -111,6 +111,7 @@ func TestPhasesNotThere(t *testing.T) {
 	}{
 		{func(p *params.Params) { p.Train.StepsPerCall = 4 }, "train.steps_per_call is 4, and a step of the graph has 2 phases, each of which is a call; expected 1"},
 		{func(p *params.Params) { p.Optimizer.EMA = 0.9 }, "optimizer.ema is 0.9, and a step of the graph has 2 phases, for which no averages are kept; expected 0"},
+		{func(p *params.Params) { p.Train.DebugNumerics = true }, "train.debug_numerics is true, and a step of the graph has 2 phases, each with gradients of its own; leave it out"},
 		{func(p *params.Params) { p.Optimizer.SWA = 5 }, "optimizer.swa is 5, and a step of the graph has 2 phases, for which no averages are kept; expected 0"},
 		{func(p *params.Params) { p.Strategy.Workers, p.Strategy.Input = "127.0.0.1:1", params.InputLocal }, "strategy.input is local, and a step of the graph has 2 phases, each of which reads the batch; leave it out"},
 		{func(p *params.Params) { p.Strategy.TPU = "127.0.0.1:1" }, "strategy.tpu is 127.0.0.1:1, and a step of the graph has 2 phases, which a TPU cannot make; expected a CPU or GPU; leave out --tpu"},
