@@ -137,8 +137,7 @@ func Inspect(e *Export) *Report {
 		Loss:            c.Loss,
 		Best:            c.Best,
 		Precision:       c.Precision,
-		XLA:             c.XLA,
-		Phases:          c.Phases,
+		XLA:             c.XLA, Phases: c.Phases,
 		SavedModelBytes: e.ModelBytes,
 		Parameters:      c.Parameters(),
 		Optimizer:       c.Optimizer.Name,
@@ -218,6 +217,21 @@ func argReports(args []Arg) []ArgReport {
 	return out
 }
 
+// phases writes which phases a step has, if there are some.
+func (p *printer) phases(phases []Phase) {
+	var out []string
+	for _, phase := range phases {
+		text := phase.Name
+		if phase.Every > 1 {
+			text += fmt.Sprintf(" (one step in %d)", phase.Every)
+		}
+		out = append(out, text)
+	}
+	if len(out) > 0 {
+		p.row("phases", strings.Join(out, ", "))
+	}
+}
+
 // Write writes the report as text.
 func (r *Report) Write(w io.Writer) error {
 	p := &printer{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
@@ -236,17 +250,7 @@ func (r *Report) Write(w io.Writer) error {
 	if r.XLA {
 		p.row("compiled by", "XLA: the training step of one replica, otherwise gradients; evaluate, predict")
 	}
-	if len(r.Phases) > 0 {
-		var phases []string
-		for _, phase := range r.Phases {
-			text := phase.Name
-			if phase.Every > 1 {
-				text += fmt.Sprintf(" (one step in %d)", phase.Every)
-			}
-			phases = append(phases, text)
-		}
-		p.row("phases", strings.Join(phases, ", "))
-	}
+	p.phases(r.Phases)
 	p.row("TensorFlow", fmt.Sprintf("%s, contract version %d, saved_model.pb %s", r.TensorFlow, r.ContractVersion, words.Bytes(r.SavedModelBytes)))
 	p.row("parameters", fmt.Sprintf("%s in %s, %s; weight decay on %s", words.Thousands(r.Parameters), count(len(r.Variables), "variable"), words.Bytes(r.VariableBytes), words.Thousands(r.DecayedParameters)))
 	if len(r.States) > 0 {
