@@ -42,7 +42,7 @@ FOR = $(if $(ARCH),--machine $(ARCH))
 # Hide TensorFlow's notes in tests.
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: help setup fetch build arm64 install uninstall dist wheel release demo test lint gotest race pytest test-elsewhere \
+.PHONY: help setup fetch build arm64 install uninstall dist wheel release site demo test lint gotest race pytest test-elsewhere \
   fuzz bench check-gpu check-tf check-arm check-module check-api check-gpu-passes check-gpu-compile check-tpu-passes \
   check-tpu-compile clean distclean
 
@@ -125,6 +125,9 @@ check-gpu: ## Compare this machine's GPUs with its CPU, and measure gorbit and i
 	@$${PYTHON:-python3} bench/check_gpu.py --probe
 	@$(MAKE) --no-print-directory TF=gpu build
 	@$(PY) bench/check_gpu.py $(CHECK)
+
+site: setup ## Make a site of the documentation, with a search, below dist
+	@PYTHONPATH=tools:bench $(PY) -m docsite.build
 
 check-tf: build fetch ## Run the programs with other releases of TensorFlow (RELEASES="--only 2.21")
 	@PYTHONPATH=tools:bench $(PY) -m check_tf.releases $(RELEASES)

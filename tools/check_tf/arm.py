@@ -54,17 +54,18 @@ def go(settings: str, *args: str) -> None:
 
 
 def portable() -> list[str]:
-    """Returns the packages that are built from Go alone, however indirectly."""
+    """Returns the packages that need neither C nor what only Linux has, however indirectly."""
     source = f"source {ROOT / '.tf' / 'env'}; export GOFLAGS=-tags=disable_grpc_modules; cd {ROOT}"
     ask = '{{.ImportPath}} {{.Standard}} {{len .CgoFiles}} {{join .Deps " "}}'
     listed = command(["bash", "-ec", f"{source}; go list -deps -f '{ask}' ./..."], 300)
     packages = [line.split() for line in listed.splitlines()]
-    with_c = {name for name, standard, c, *_ in packages if standard == "false" and c != "0"}
     module = "github.com/gorbit-ml/gorbit"
+    others = {name for name, standard, c, *_ in packages if standard == "false" and c != "0"}
+    others.add(f"{module}/internal/exec/launch")  # it places processes on cores, as Linux does
     return [
         name
         for name, _, _, *needs in packages
-        if (name == module or name.startswith(f"{module}/")) and not with_c & {name, *needs}
+        if (name == module or name.startswith(f"{module}/")) and not others & {name, *needs}
     ]
 
 

@@ -1,0 +1,1 @@
+"""Makes a site of the documentation (make site)."""
