@@ -768,7 +768,7 @@ class LanguageModel(task.Task):
             field: allowed[0] for field, allowed in c.family.only.items() if len(allowed) == 1
         }
         if c.family.rotary:
-            layers_of = ("layer_types", "no_rope_layers", "use_sliding_window")
+            layers_of = ("layer_types", "no_rope_layers")
             needed |= {field: released[field] for field in layers_of if field in released}
             needed |= {"rope_scaling": c.rope_scaling, "sliding_window": c.sliding_window}
             needed["positions"] = c.max_position_embeddings  # from which on a window is none
