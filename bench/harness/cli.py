@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import peers
 from harness import gpu, machine, plan, runs, tables, venvs
-from peers.base import BENCH, ROOT
+from peers.base import BENCH, ROOT, variants
 from suites import base, dense, limit, mlm, predict, reading, serve, strategy, text, train
 
 SUITES = {
@@ -321,9 +321,9 @@ def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
     if "dense" in chosen:
         used += peers.DENSE
     if "predict" in chosen:
-        used += peers.PREDICT
+        used += [p for p in peers.PREDICT if variants(p, args.gpu)]
     if "serve" in chosen:
-        used += [*peers.SERVE, peers.WEIGHTS]
+        used += peers.SERVE
     if "strategy" in chosen:
         used += peers.STRATEGY
     if "text" in chosen:

@@ -13,9 +13,11 @@ PREDICT: tuple[Peer, ...] = (
     gorbit.Predict(),
     gorbit.Evaluate(),
     gorbit.Forward(),
+    gorbit.Exported(),
     hf.Predict(),
+    serving.OrtPredict(),
 )
-SERVE: tuple[Peer, ...] = (serving.Gorbit(), serving.Ort())
+SERVE: tuple[Peer, ...] = (serving.Gorbit(), serving.Ort(), serving.Pipeline())
 STRATEGY: tuple[Peer, ...] = (gorbit.Strategies(), distribute.Distribute())
 TEXT: tuple[Peer, ...] = (text.Tokenizer(), text.Rust())
 CONVERT: tuple[Peer, ...] = (text.Convert(),)

@@ -157,6 +157,22 @@ class Predict(Alone):
         return lines.answers(self._scores)
 
 
+class Exported(Predict):
+    """gorbit-predict, the program on tfgo, on a file of pairs with an exported model."""
+
+    name = "gorbit-tfgo"
+    variants = (Variant("predict", "**gorbit-predict**, an exported model", on=("cpu",)),)
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """Answers in lines of tab-separated values, one per question."""
+        del python
+        self._scores = []
+        return [
+            *(f"{job.options['gorbit']}-predict", "--format", "tsv"),
+            *("--model", job.options["exported"], "--file", job.options["pairs"]),
+        ]
+
+
 class Evaluate(Alone):
     """gorbit evaluate on a split; it reports the metrics and not the number of examples."""
 

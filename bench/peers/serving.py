@@ -1,4 +1,4 @@
-"""Answers to concurrent requests: gorbit serve, and ONNX Runtime."""
+"""Answers of servers and to files: gorbit serve, ONNX Runtime, and the Hugging Face pipeline."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from harness import lines, plan
 from peers.base import Alone, Variant, Worker
@@ -104,57 +105,131 @@ class Ort(Worker):
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
         """Answers the pairs for each number of clients and reports rates and times."""
-        import numpy as np
         import onnxruntime
         import tokenizers
 
         report.info(onnxruntime=onnxruntime.__version__, tokenizers=tokenizers.__version__)
-        with open(job.options["pairs"], encoding="utf-8") as file:
-            pairs = [tuple(line.rstrip("\n").split("\t")) for line in file]
-        tokenizer = tokenizers.BertWordPieceTokenizer(job.options["vocab"], lowercase=True)
-        tokenizer.enable_truncation(plan.LENGTH)
         cores = len(os.sched_getaffinity(0))
         sessions = 1 if job.variant == "one" else cores
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = cores // sessions
+        answer_all([answerer(job, cores // sessions) for _ in range(sessions)], job, report)
 
-        def answerer() -> Callable[[Sequence[tuple[str, ...]]], None]:
-            session = onnxruntime.InferenceSession(
-                job.options["onnx"], options, providers=["CPUExecutionProvider"]
-            )
 
-            def answer(batch: Sequence[tuple[str, ...]]) -> None:
-                encoded = tokenizer.encode_batch(list(batch))
-                longest = max(len(e.ids) for e in encoded)
-                feeds = {
-                    name: np.zeros((len(batch), longest), np.int64)
-                    for name in ("input_ids", "attention_mask", "token_type_ids")
-                }
-                for i, e in enumerate(encoded):
-                    feeds["input_ids"][i, : len(e.ids)] = e.ids
-                    feeds["attention_mask"][i, : len(e.ids)] = 1
-                    feeds["token_type_ids"][i, : len(e.ids)] = e.type_ids
-                logits = session.run(None, feeds)[0]
-                exponents = np.exp(logits - logits.max(1, keepdims=True))
-                exponents / exponents.sum(1, keepdims=True)
+Answerer = Callable[[Sequence[tuple[str, ...]]], Any]
 
-            return answer
 
-        batcher = Batcher([answerer() for _ in range(sessions)], int(job.options["batch"]))
-        seconds = float(job.options["seconds"])
-        for clients in map(int, job.options["clients"].split(",")):
-            load(batcher, pairs, clients, seconds / 4)
-            times = sorted(load(batcher, pairs, clients, seconds))
-            rate = len(times) / seconds
-            report.info(
-                **{
-                    f"rate_{clients}": rate,
-                    f"p50_{clients}": times[len(times) // 2],
-                    f"p99_{clients}": times[len(times) * 99 // 100],
-                    "rate": rate,
-                }
-            )
-        batcher.close()
+def answerer(job: plan.Job, threads: int) -> Answerer:
+    """Returns what answers pairs by an ONNX Runtime session of its own: their probabilities."""
+    import numpy as np
+    import onnxruntime
+    import tokenizers
+
+    tokenizer = tokenizers.BertWordPieceTokenizer(job.options["vocab"], lowercase=True)
+    tokenizer.enable_truncation(plan.LENGTH)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        job.options["onnx"], options, providers=["CPUExecutionProvider"]
+    )
+
+    def answer(batch: Sequence[tuple[str, ...]]) -> np.ndarray:
+        encoded = tokenizer.encode_batch(list(batch))
+        longest = max(len(e.ids) for e in encoded)
+        feeds = {
+            name: np.zeros((len(batch), longest), np.int64)
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+        }
+        for i, e in enumerate(encoded):
+            feeds["input_ids"][i, : len(e.ids)] = e.ids
+            feeds["attention_mask"][i, : len(e.ids)] = 1
+            feeds["token_type_ids"][i, : len(e.ids)] = e.type_ids
+        logits = session.run(None, feeds)[0]
+        exponents = np.exp(logits - logits.max(1, keepdims=True))
+        return exponents / exponents.sum(1, keepdims=True)
+
+    return answer
+
+
+class OrtPredict(Worker):
+    """ONNX Runtime on a file of pairs, sorted by their lengths."""
+
+    name = "ort-predict"
+    venv = "ort"
+    variants = (
+        Variant("sorted", "ONNX Runtime, sorted by length, batches of 32, all cores", on=("cpu",)),
+    )
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Answers every pair and reports the mean of the scores."""
+        import onnxruntime
+        import tokenizers
+
+        report.info(onnxruntime=onnxruntime.__version__, tokenizers=tokenizers.__version__)
+        pairs = read(job)
+        answer = answerer(job, len(os.sched_getaffinity(0)))
+        order = sorted(range(len(pairs)), key=lambda i: sum(map(len, pairs[i])))
+        scores = [0.0] * len(pairs)
+        for start in range(0, len(order), plan.BATCH):
+            some = order[start : start + plan.BATCH]
+            for i, score in zip(some, answer([pairs[i] for i in some]).max(1)):
+                scores[i] = float(score)
+        report.info(**lines.answers(scores).values)
+
+
+class Pipeline(Worker):
+    """The Hugging Face pipeline behind the batcher of ONNX Runtime, without HTTP."""
+
+    name = "hf-serve"
+    venv = "hf"
+    variants = (Variant("pipeline", "Hugging Face pipeline, on all cores", on=("cpu",)),)
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Answers the pairs for each number of clients and reports rates and times."""
+        import torch
+        import transformers
+
+        report.info(torch=torch.__version__, transformers=transformers.__version__)
+        tokenizer = transformers.BertTokenizerFast(
+            job.options["vocab"], model_max_length=plan.LENGTH
+        )
+        made = transformers.BertForSequenceClassification
+        pipe = transformers.pipeline(
+            "text-classification",
+            model=made.from_pretrained(job.options["weights"]).eval(),
+            tokenizer=tokenizer,
+            device="cpu",
+        )
+
+        def answer(batch: Sequence[tuple[str, ...]]) -> None:
+            asked = [{"text": a, "text_pair": b} for a, b in batch]
+            pipe(asked, batch_size=len(asked), truncation=True)
+
+        answer_all([answer], job, report)
+
+
+def read(job: plan.Job) -> list[tuple[str, ...]]:
+    """Returns the pairs of texts of a job."""
+    with open(job.options["pairs"], encoding="utf-8") as file:
+        return [tuple(line.rstrip("\n").split("\t")) for line in file]
+
+
+def answer_all(answerers: Sequence[Answerer], job: plan.Job, report: lines.Reporter) -> None:
+    """Answers the pairs for each number of clients and reports rates and times."""
+    pairs = read(job)
+    batcher = Batcher(answerers, int(job.options["batch"]))
+    seconds = float(job.options["seconds"])
+    for clients in map(int, job.options["clients"].split(",")):
+        load(batcher, pairs, clients, seconds / 4)
+        times = sorted(load(batcher, pairs, clients, seconds))
+        rate = len(times) / seconds
+        report.info(
+            **{
+                f"rate_{clients}": rate,
+                f"p50_{clients}": times[len(times) // 2],
+                f"p99_{clients}": times[len(times) * 99 // 100],
+                "rate": rate,
+            }
+        )
+    batcher.close()
 
 
 class Batcher:

@@ -62,18 +62,11 @@ def parts(options: base.Options) -> list[base.Part]:
 
 def measured(options: base.Options, size: str, asked: Pairs) -> list[stats.Line]:
     """Returns the lines of one size: of a single pair, for the start, and of all pairs."""
-    chosen = {"vocab": options.vocab, "gorbit": options.gorbit}
-    chosen["weights"] = os.path.join(options.settings.work, "weights", size)
-    chosen["job_test"] = base.go_test(options, "train")
-    initial = os.path.join(chosen["weights"], "model.safetensors")
-    try:
-        if not os.path.exists(initial):
-            base.work(options, peers.WEIGHTS, plan.Job("weights", size, options=chosen))
-    except base.PrepareError as err:
-        # Gorbit is measured all the same, with the weights of its export.
-        initial = ""
-        options.settings.say(f"predict: {err}")
-    chosen["run"] = trained(options, size, initial, asked.data)
+    chosen = {
+        **{"vocab": options.vocab, "gorbit": options.gorbit},
+        **models(options, size, asked.data),
+        "job_test": base.go_test(options, "train"),
+    }
     first = {"pairs": f"{asked.file}.first", "split": FIRST, "count": "1"}
     every = {"pairs": asked.file, "split": ALL, "count": str(asked.count)}
 
@@ -102,6 +95,39 @@ def measured(options: base.Options, size: str, asked: Pairs) -> list[stats.Line]
         if line["peer"].startswith("gorbit"):
             line["gorbit"] = options.version
     return lines
+
+
+def models(options: base.Options, size: str, data: str) -> dict[str, str]:
+    """Returns the places of the same weights in the form of each peer.
+
+    What cannot be made is said, and its peers fail; gorbit then has the weights of its export.
+    """
+    folder = os.path.join(options.settings.work, "weights", size)
+    made = {
+        "weights": folder,
+        "onnx": os.path.join(folder, "model.onnx"),
+        "exported": os.path.join(options.settings.work, "served", size),
+    }
+    initial = os.path.join(folder, "model.safetensors")
+    try:
+        if not os.path.exists(initial):
+            base.work(options, peers.WEIGHTS, plan.Job("weights", size, options=made))
+        if not options.settings.on_gpu and not os.path.exists(made["onnx"]):
+            python = options.settings.venvs["ort"].python
+            needs = {**made, "packages": packages(python)}
+            base.work(options, peers.ONNX, plan.Job("onnx", size, options=needs))
+    except base.PrepareError as err:
+        options.settings.say(f"{size}: {err}")
+    made["run"] = trained(options, size, initial if os.path.exists(initial) else "", data)
+    shutil.rmtree(made["exported"], ignore_errors=True)
+    base.call(options, [options.gorbit, "export", "--run", made["run"], "--out", made["exported"]])
+    return made
+
+
+def packages(python: str) -> str:
+    """The folder of the packages of an environment."""
+    lib = pathlib.Path(python).parent.parent / "lib"
+    return str(next(lib.glob("python*/site-packages"), lib))
 
 
 def timed(seen: process.Observation, pairs: int) -> stats.Line:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-import pathlib
 import shlex
-import shutil
 from collections.abc import Sequence
 
 import peers
 from harness import plan, process, report, runs, stats, tables
 from suites import base, predict
 
-CLIENTS, QUICK_CLIENTS = (1, 8, 32), (1, 16)
+CLIENTS, QUICK_CLIENTS = (1, 4, 16, 64), (1, 16)
 """Numbers of clients, each of which waits for an answer before it asks again."""
-SECONDS, QUICK_SECONDS = 20, 8
-BATCHES = (8, 16, 32)
-"""The most requests of a batch of ONNX Runtime; the best of each number of clients counts."""
+SECONDS = 4
+"""How long they ask, after a quarter of it that does not count."""
+BATCHES = (8, 32)
+"""The most requests of a batch of the peers; the best of each number of clients counts."""
 
 
 def run(options: base.Options) -> None:
@@ -49,29 +48,14 @@ def measured(options: base.Options, size: str) -> list[stats.Line]:
     clients = QUICK_CLIENTS if options.quick else CLIENTS
     needs = {
         **{"vocab": options.vocab, "gorbit": options.gorbit, "pairs": asked.file},
-        "weights": os.path.join(settings.work, "weights", size),
+        **predict.models(options, size, asked.data),
         "load": os.path.join(settings.work, "serve.load"),
-        "onnx": os.path.join(settings.work, "weights", size, "model.onnx"),
         "clients": ",".join(map(str, clients)),
-        "seconds": str(QUICK_SECONDS if options.quick else SECONDS),
+        "seconds": str(SECONDS),
     }
-    initial = os.path.join(needs["weights"], "model.safetensors")
-    try:
-        if not os.path.exists(initial):
-            base.work(options, peers.WEIGHTS, plan.Job("weights", size, options=needs))
-        if not os.path.exists(needs["onnx"]):
-            needs["packages"] = packages(settings.venvs["ort"].python)
-            base.work(options, peers.ONNX, plan.Job("onnx", size, options=needs))
-    except base.PrepareError as err:
-        settings.say(f"serve: {err}")
-    needs["run"] = predict.trained(options, size, initial, asked.data)
-    needs["exported"] = os.path.join(settings.work, "served", size)
-    shutil.rmtree(needs["exported"], ignore_errors=True)
-    export = [options.gorbit, "export", "--run", needs["run"], "--out", needs["exported"]]
-    base.call(options, export)
     build = f"source .tf/env && go build -o {shlex.quote(needs['load'])} ./internal/app/serve/bench"
     base.call(options, ["bash", "-c", build])
-    batches = {"": [0], "ort": list(BATCHES[1:2] if options.quick else BATCHES)}
+    batches = {"": [0], "hf": BATCHES[1:], "ort": BATCHES[1:] if options.quick else BATCHES}
     entries = [
         runs.Entry(
             peer,
@@ -90,12 +74,6 @@ def measured(options: base.Options, size: str) -> list[stats.Line]:
         if line["peer"].startswith("gorbit"):
             line["gorbit"] = options.version
     return lines
-
-
-def packages(python: str) -> str:
-    """The folder of the packages of an environment."""
-    lib = pathlib.Path(python).parent.parent / "lib"
-    return str(next(lib.glob("python*/site-packages"), lib))
 
 
 def numbers(seen: process.Observation, batch: int) -> stats.Line:
@@ -137,10 +115,10 @@ def written(options: base.Options, lines: Sequence[stats.Line]) -> str:
     return (
         f"{table}\n\n{ratios(lines, clients)} {asked}, one in a request; each client waits for its "
         "answer before it asks again. gorbit serve is asked over HTTP by a program on the same "
-        "cores. ONNX Runtime, whose operations were fused by its optimizer of transformers, has a "
-        "batcher in its own process, without HTTP or JSON, padded batches of what waits, and the "
-        "tokenizers library; of batches of "
-        f"{', '.join(map(str, BATCHES))} requests at most, the best counts. Fastest run of each. "
+        "cores. The others have a batcher in their own process, without HTTP or JSON, padded "
+        "batches of what waits, and the tokenizers library. ONNX Runtime's operations were fused "
+        "by its optimizer of transformers; of its batches of "
+        f"{' or '.join(map(str, BATCHES))} requests at most, the best counts. Fastest run of each. "
         f"{report.surroundings(lines, options.settings.gpu)}"
     )
 

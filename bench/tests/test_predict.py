@@ -1,5 +1,6 @@
 """Prediction: the pairs, the parsers, and the table."""
 
+import dataclasses
 import pathlib
 
 from harness import plan, process
@@ -46,6 +47,36 @@ def test_evaluation_answers_all_examples_of_its_split():
     assert predict.timed(short, 7)["rate"] == 3.5
 
 
+def test_the_exported_model_is_answered_by_the_program_beside_gorbit():
+    peer = gorbit.Exported()
+    needs = {"gorbit": "/bin/gorbit", "exported": "/served", "pairs": "/pairs.txt"}
+    command = peer.command(plan.Job("predict", options=needs), "")
+    assert command[0] == "/bin/gorbit-predict"
+    assert command[-4:] == ["--model", "/served", "--file", "/pairs.txt"]
+    assert peer.parse("a\tb\tno\t0.75").values == {"answers": 1, "mean_score": 0.75}
+    assert peer.parse("b\tc\tno\t0.25").values == {"answers": 2, "mean_score": 0.5}
+
+
+def test_what_cannot_be_made_is_said_and_gorbit_has_the_weights_of_its_export(
+    options, monkeypatch, tmp_path
+):
+    commands, said = [], []
+
+    def fails(options, peer, job):
+        raise base.PrepareError("no torch")
+
+    monkeypatch.setattr(base, "work", fails)
+    monkeypatch.setattr(base, "call", lambda options, command: commands.append(command))
+    monkeypatch.setattr(base, "graph", lambda options, size: "/graph")
+    chosen = options()
+    settings = dataclasses.replace(chosen.settings, work=str(tmp_path), say=said.append)
+    made = predict.models(dataclasses.replace(chosen, settings=settings), "tiny", "/data")
+    assert said == ["tiny: no torch"]
+    assert [command[1] for command in commands] == ["train", "export"]
+    assert "--init" not in commands[0]
+    assert made["run"] in commands[1]
+
+
 def test_the_forward_passes_tell_their_rate():
     line = "BenchmarkPredict/calls_alone-2  \t  3\t  56984159 ns/op\t       701.9 examples/s"
     assert gorbit.Forward().parse(line).values == {"rate": 701.9}
@@ -75,6 +106,6 @@ def test_rates_are_those_behind_the_start(options):
     )
     assert rows[1] == "1.00 | 1.00 | | 0.50 | 1 |"
     assert table.splitlines()[4].endswith("| | 120 | 0.50 | 1 |")
-    assert table.splitlines()[5].endswith("| | | | failed: no torch |")
+    assert table.splitlines()[6].endswith("| | | | failed: no torch |")
     assert notes.startswith("Pairs of x; ")
     assert "gorbit-predict predict 0.60000" in notes

@@ -2,6 +2,7 @@
 
 import threading
 
+from harness import lines, plan
 from peers import serving
 from suites import serve
 
@@ -39,18 +40,33 @@ def test_the_load_takes_requests_in_turn():
     assert abs(seen.count("a") - seen.count("b")) <= 2
 
 
+def test_every_number_of_clients_has_its_numbers(tmp_path, capsys):
+    pairs = tmp_path / "pairs.txt"
+    pairs.write_text("a\tb\nc\td\n")
+    needs = {"pairs": str(pairs), "batch": "8", "seconds": "0.05", "clients": "1,3"}
+    seen = []
+    serving.answer_all([seen.extend], plan.Job("one", options=needs), lines.Reporter())
+    told = [lines.parse(line).values for line in capsys.readouterr().out.splitlines()]
+    assert [set(values) for values in told] == [
+        {"rate_1", "p50_1", "p99_1", "rate"},
+        {"rate_3", "p50_3", "p99_3", "rate"},
+    ]
+    assert all(values["rate"] > 0 for values in told)
+    assert set(seen) == {("a", "b"), ("c", "d")}
+
+
 def test_the_table_has_the_best_of_each(options):
     def line(peer, variant, batch, rate, p50):
         told = {"rate_8": rate, "p50_8": p50, "p99_8": 2 * p50, "rate": rate, "batch": batch}
         made = {"peer": peer, "variant": variant, "round": 1, "machine": "m", "at": "t"}
         return {**made, **told, "asked": "Pairs", "peak_gb": 1.0, "others": 0.0, "seconds": 1.0}
 
-    lines = [
+    told = [
         line("gorbit-serve", "run", 0, 300.0, 0.02),
         line("ort-serve", "one", 8, 100.0, 0.08),
         line("ort-serve", "one", 16, 150.0, 0.04),
     ]
-    text = serve.written(options("--rounds", "0"), lines)
+    text = serve.written(options("--rounds", "0"), told)
     assert "| 300; 20, 40 |" in text
     assert "| 150; 40, 80 |" in text
     assert "2.00 times its answers at 0.50 times its p50 with 8 clients" in text
