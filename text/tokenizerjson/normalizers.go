@@ -223,7 +223,8 @@ func (n *replace) apply(c *chunk) {
 		c.s = strings.ReplaceAll(c.s, n.begins, n.content)
 		return
 	}
-	from, to := n.find(c.s, 0)
+	var m memo
+	from, to := n.find(c.s, 0, &m)
 	if from < 0 {
 		return
 	}
@@ -232,7 +233,7 @@ func (n *replace) apply(c *chunk) {
 		e.keep(from - e.at)
 		e.at = to
 		e.insert(n.content)
-		from, to = n.find(c.s, to)
+		from, to = n.find(c.s, to, &m)
 	}
 	e.keep(len(c.s) - e.at)
 	e.done()

@@ -9,15 +9,16 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/chars"
 )
 
-// finder returns the next match of a pattern in s from byte at on, and -1 if there is none.
-type finder func(s string, at int) (from, to int)
+// finder returns the next match of a pattern in s from byte at on, and -1 if there is none. The memo is for s
+// alone.
+type finder func(s string, at int, m *memo) (from, to int)
 
 // scanner returns where the match that begins at byte i ends, or i if there is none.
 type scanner func(s string, i int) int
 
 // find returns the finder of a scanner.
 func find(scan scanner) finder {
-	return func(s string, at int) (int, int) {
+	return func(s string, at int, _ *memo) (int, int) {
 		for i := at; i < len(s); {
 			if to := scan(s, i); to > i {
 				return i, to
@@ -31,7 +32,7 @@ func find(scan scanner) finder {
 
 // byClass finds single characters of a class.
 func byClass(c chars.Class) finder {
-	return func(s string, at int) (int, int) {
+	return func(s string, at int, _ *memo) (int, int) {
 		for i, r := range s[at:] {
 			if chars.Is(r, c) {
 				return at + i, at + i + utf8.RuneLen(r)
@@ -43,7 +44,7 @@ func byClass(c chars.Class) finder {
 
 // literal finds a text.
 func literal(what string) finder {
-	return func(s string, at int) (int, int) {
+	return func(s string, at int, _ *memo) (int, int) {
 		i := strings.Index(s[at:], what)
 		if i < 0 {
 			return -1, -1

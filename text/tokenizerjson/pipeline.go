@@ -44,6 +44,7 @@ type worker struct {
 	chunks, other []chunk
 	pieces        []text.Piece
 	buf           []byte
+	memos         []memo // of found.stages
 }
 
 func (p *pipeline) worker() *worker {

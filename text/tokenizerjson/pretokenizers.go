@@ -112,9 +112,10 @@ type part struct {
 // partsOf divides a text into matches and what is between them.
 func partsOf(s string, find finder) []part {
 	var out []part
+	var m memo
 	at := 0
 	for {
-		from, to := find(s, at)
+		from, to := find(s, at, &m)
 		if from < 0 {
 			break
 		}

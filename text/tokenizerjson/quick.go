@@ -139,31 +139,36 @@ func (f *found) each(w *worker, s string, do func(word string)) {
 		w.buf = append(append(w.buf[:0], ' '), s...)
 		s = unsafe.String(unsafe.SliceData(w.buf), len(w.buf))
 	}
-	f.from(0, s, do)
+	for len(w.memos) < len(f.stages) {
+		w.memos = append(w.memos, memo{})
+	}
+	f.from(w, 0, s, do)
 }
 
 // from calls do for the words that the stages from n on make of a text.
-func (f *found) from(n int, s string, do func(word string)) {
+func (f *found) from(w *worker, n int, s string, do func(word string)) {
 	if n == len(f.stages) {
 		if s != "" {
 			do(s)
 		}
 		return
 	}
+	m := &w.memos[n]
 	at := 0
 	for {
-		from, to := f.stages[n].find(s, at)
+		from, to := f.stages[n].find(s, at, m)
 		if from < 0 {
 			break
 		}
 		if from > at && f.stages[n].keep {
-			f.from(n+1, s[at:from], do)
+			f.from(w, n+1, s[at:from], do)
 		}
-		f.from(n+1, s[from:to], do)
+		f.from(w, n+1, s[from:to], do)
 		at = to
 	}
+	*m = memo{}
 	if f.stages[n].keep {
-		f.from(n+1, s[at:], do)
+		f.from(w, n+1, s[at:], do)
 	}
 }
 

@@ -3,7 +3,6 @@ package tokenizerjson
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +27,12 @@ type item struct {
 	look       look     // the group is looked for, and not part of the match
 	before     [][]*set // the group, of mustPrecede and mustNotPrecede
 	min, max   int
-	possessive bool // what was taken is not given back
+	possessive bool   // what was taken is not given back
+	after      []item // of a group: those that follow in its alternative
+	// choice is the bit of an item that a match may go back to in a memo, and ahead says that the item is of a
+	// group that is looked for, of which only counts whether it is there.
+	choice uint64
+	ahead  bool
 }
 
 // look says whether a group must be next, or before, or must not.
@@ -134,23 +138,18 @@ func newSet(not bool, members ...member) *set {
 	return s
 }
 
-// rest is what follows a group.
-type rest struct {
-	items []item
-	next  *rest
-}
-
 // finder returns what finds the matches.
 func (r regex) finder() finder {
 	var starts [256]bool
 	r.addStarts(&starts)
-	return func(s string, at int) (int, int) {
+	return func(s string, at int, m *memo) (int, int) {
+		m.begin(s)
 		for i := at; i < len(s); {
 			if !starts[s[i]] {
 				i++ // ASCII
 				continue
 			}
-			if to := r.match(s, i, nil); to > i {
+			if to := m.any(r, i, nil); to > i {
 				return i, to
 			}
 			_, size := utf8.DecodeRuneInString(s[i:])
@@ -183,73 +182,6 @@ func (r regex) addStarts(starts *[256]bool) {
 			}
 			if it.min > 0 && (it.group == nil || it.group.least() > 0) {
 				break
-			}
-		}
-	}
-}
-
-// match returns the end of the match at byte i, or -1.
-func (r regex) match(text string, i int, then *rest) int {
-	for _, items := range r {
-		if end := match(items, text, i, then); end >= 0 {
-			return end
-		}
-	}
-	return -1
-}
-
-func match(items []item, text string, i int, then *rest) int {
-	for {
-		if len(items) == 0 {
-			if then == nil {
-				return i
-			}
-			items, then = then.items, then.next
-			continue
-		}
-		it := &items[0]
-		items = items[1:]
-		switch {
-		case it.before != nil:
-			if it.precedes(text, i) != (it.look == mustPrecede) {
-				return -1
-			}
-		case it.look != noLook:
-			if (it.group.match(text, i, nil) >= 0) != (it.look == mustFollow) {
-				return -1
-			}
-		case it.group != nil:
-			if end := it.group.match(text, i, &rest{items, then}); end >= 0 || it.min > 0 {
-				return end
-			}
-		default:
-			least, n := i, 0 // where the repetition may end at the earliest
-			for ; n < it.max && i < len(text); n++ {
-				size := 1
-				if it.units != nil {
-					size = all(it.units, text[i:])
-				} else if c := text[i]; c >= utf8.RuneSelf {
-					size = it.set.wide(text[i:])
-				} else if !it.set.ascii[c] {
-					break
-				}
-				if size == 0 {
-					break
-				}
-				if i += size; n < it.min {
-					least = i
-				}
-			}
-			if n < it.min {
-				return -1
-			}
-			if it.possessive || len(items) == 0 && then == nil {
-				continue
-			}
-			for ; i > least; i = back(text, i, max(1, len(it.units))) {
-				if end := match(items, text, i, then); end >= 0 {
-					return end
-				}
 			}
 		}
 	}
@@ -291,11 +223,8 @@ func newRegex(pattern string) (regex, error) {
 	if err == nil && r.least() == 0 {
 		err = fmt.Errorf("matches of nothing at all")
 	}
-	if err == nil && r.choices(false) > maxChoices {
-		err = fmt.Errorf("more than %d choices one after the other", maxChoices)
-	}
-	if err == nil && r.choices(true) > maxLong {
-		err = fmt.Errorf("more than %d long repetitions one after the other", maxLong)
+	if err == nil && r.number(0, false, false) > maxChoices {
+		err = fmt.Errorf("more than %d groups and repetitions", maxChoices)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the regular expression %q has %w; expected what docs/reference/tokenizers.md lists", pattern, err)
@@ -322,22 +251,24 @@ func (r regex) least() int {
 	return least
 }
 
-// choices returns how many choices a match may go back to, or long ones only: repetitions but for ?. A group has one
-// more for each doubling of its alternatives.
-func (r regex) choices(long bool) (most int) {
+// number gives each item that a match may go back to a bit, after n others, and returns how many have one then.
+// The last ones of what is looked for take no more than they must.
+func (r regex) number(n int, ahead, last bool) int {
 	for _, items := range r {
-		n := 0
-		for _, it := range items {
-			if it.min < it.max && !it.possessive && (!long || it.max-it.min > 1) {
+		for i := range items {
+			it, last := &items[i], last && i == len(items)-1
+			it.after = items[i+1:]
+			if it.ahead = ahead; last && it.group == nil {
+				it.max = it.min
+			}
+			if it.look == noLook && (it.group != nil || it.min < it.max) {
+				it.choice = 1 << n // 0 after maxChoices, which is refused
 				n++
 			}
-			if n += it.group.choices(long); it.group != nil && !long {
-				n += bits.Len(uint(len(it.group) - 1))
-			}
+			n = it.group.number(n, ahead || it.look != noLook, last || it.look != noLook)
 		}
-		most = max(most, n)
 	}
-	return most
+	return n
 }
 
 // regexParser reads a regular expression.
@@ -348,9 +279,9 @@ type regexParser struct {
 }
 
 const (
-	maxDeep    = 20 // groups and sets that may be open
-	maxChoices = 8  // of an alternative with its groups; the time to match may be doubled by each
-	maxLong    = 3  // repetitions but for ? of an alternative; the time may be multiplied by the text with each
+	maxDeep    = 20   // groups and sets that may be open
+	maxChoices = 64   // groups and repetitions: the bits of a memo
+	maxTimes   = 1000 // that an item occurs, if there is a most: a memo may take that long for each character
 )
 
 // next takes a text if it is next.
@@ -404,7 +335,7 @@ func (p *regexParser) item() (it item, err error) {
 	fold := p.fold
 	switch {
 	case p.next(`\b`):
-		it.group = boundary
+		it.group = boundary()
 		return it, nil
 	case p.next("(?="):
 		it.look = mustFollow
@@ -455,7 +386,7 @@ func (p *regexParser) item() (it item, err error) {
 }
 
 // boundary is what \b stands for: a character of words before, or after, and not both.
-var boundary = func() regex {
+func boundary() regex {
 	word := newSet(false, member{class: chars.WordPoint})
 	is := func(l look) item {
 		if l == mustPrecede || l == mustNotPrecede {
@@ -464,7 +395,7 @@ var boundary = func() regex {
 		return item{look: l, group: regex{{{set: word, min: 1, max: 1}}}, min: 1, max: 1}
 	}
 	return regex{{is(mustPrecede), is(mustNotFollow)}, {is(mustNotPrecede), is(mustFollow)}}
-}()
+}
 
 // often reads how often an item occurs.
 func (p *regexParser) often(it *item) error {
@@ -487,6 +418,9 @@ func (p *regexParser) often(it *item) error {
 		}
 		if err != nil || most < least || most == 0 {
 			return fmt.Errorf("%q", "{"+inside)
+		}
+		if least > maxTimes || high != "" && most > maxTimes {
+			return fmt.Errorf("a repetition of more than %d times", maxTimes)
 		}
 		it.min, it.max, p.rest = int(least), int(most), after
 		if p.rest != "" && strings.ContainsRune("?*+{", rune(p.rest[0])) {
