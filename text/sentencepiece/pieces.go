@@ -29,6 +29,9 @@ func (m *Model) Table() []byte { return m.proto.normalizer.table }
 // IsUnigram reports whether the model is of the type unigram and without pieces for bytes.
 func (m *Model) IsUnigram() bool { return m.proto.kind == typeUnigram && !m.proto.byteFallback }
 
+// IsBPE reports whether the model is of the type bpe.
+func (m *Model) IsBPE() bool { return m.proto.kind == typeBPE }
+
 // Looks reports whether data begins as a .model file does, with a piece that has a text.
 func Looks(data []byte) bool {
 	number, typ, n := protowire.ConsumeTag(data)

@@ -19,7 +19,7 @@ import (
 // it: none of it is in the file.
 type family struct {
 	class string   // of transformers
-	types []string // model_type
+	types []string // model_type; of byte pairs a class has several families by it
 	// tokens are the special tokens, by their name in tokenizer_config.json.
 	tokens       map[string]string
 	single, pair string // templates, of tokens with their types
@@ -36,6 +36,8 @@ type family struct {
 	maskLeft bool
 	// plain is set if the model's table is not used: spaces are joined, and the text is made NFC.
 	plain bool
+	// pairs says that the model is of byte pairs.
+	pairs *pairs
 }
 
 var families = []family{
@@ -67,6 +69,18 @@ var families = []family{
 		tokens: map[string]string{"eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"},
 		single: "$A </s>", pair: "$A </s> $B </s>",
 	},
+	{
+		class: "LlamaTokenizer", types: []string{"llama"}, pairs: &pairs{},
+		tokens: map[string]string{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+	},
+	{
+		class: "LlamaTokenizer", types: []string{"mistral", "mixtral"}, pairs: &pairs{unknown: true, always: true},
+		tokens: map[string]string{"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
+	},
+	{
+		class: "GemmaTokenizer", types: []string{"gemma", "gemma2", "gemma3", "gemma3_text"}, pairs: &pairs{unknown: true, noPrefix: true},
+		tokens: map[string]string{"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"},
+	},
 }
 
 var robertaTokens = map[string]string{"bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
@@ -80,7 +94,9 @@ func familyOf(s *settings) (*family, error) {
 	var known []string
 	for i := range families {
 		f := &families[i]
-		if class == f.class || class == "" && slices.Contains(f.types, s.modelType) {
+		ofType := slices.Contains(f.types, s.modelType)
+		switch {
+		case f.pairs != nil && (ofType || s.modelType == "") && (class == f.class || class == ""), f.pairs == nil && (class == f.class || class == "" && ofType):
 			return f, nil
 		}
 		known = append(known, f.types[0])
@@ -94,9 +110,9 @@ func familyOf(s *settings) (*family, error) {
 }
 
 // HasFamily reports whether models of a model_type have more around a model of SentencePiece than its file
-// says.
+// says. Those of byte pairs have the ids of the file.
 func HasFamily(modelType string) bool {
-	return slices.ContainsFunc(families, func(f family) bool { return slices.Contains(f.types, modelType) })
+	return slices.ContainsFunc(families, func(f family) bool { return f.pairs == nil && slices.Contains(f.types, modelType) })
 }
 
 // object is a part of a tokenizer.json.
@@ -104,8 +120,9 @@ type object map[string]any
 
 // convert returns the tokenizer.json of a model of SentencePiece.
 func (f *family) convert(m *sentencepiece.Model, s *settings) ([]byte, error) {
-	if !m.IsUnigram() {
-		return nil, fmt.Errorf("it is not of the type unigram without pieces for bytes, as those of %s are", f.types[0])
+	f, err := f.of(m, s)
+	if err != nil {
+		return nil, err
 	}
 	pieces, special := f.pieces(m, s)
 	ids := make(map[string]int32, len(pieces))
@@ -126,8 +143,12 @@ func (f *family) convert(m *sentencepiece.Model, s *settings) ([]byte, error) {
 		Decoder:      part(f.metaspace(s)),
 		Model:        part(object{"type": "Unigram", "unk_id": ids[f.tokens["unk_token"]], "vocab": pieces, "byte_fallback": false}),
 	}
+	forms := [2]string{f.single, f.pair}
+	if f.pairs != nil {
+		forms = f.fill(&out, pieces, ids, s)
+	}
 	single, pair := map[string]object{}, map[string]object{}
-	processor := object{"type": "TemplateProcessing", "single": template(f.single, ids, single), "pair": template(f.pair, ids, pair)}
+	processor := object{"type": "TemplateProcessing", "single": template(forms[0], ids, single), "pair": template(forms[1], ids, pair)}
 	processor["special_tokens"] = pair // those of single are among them
 	out.PostProcessor = part(processor)
 	for token, isSpecial := range special {
@@ -167,6 +188,9 @@ func (f *family) pieces(m *sentencepiece.Model, s *settings) (pieces []unigram.P
 		if !slices.ContainsFunc(pieces, func(p unigram.Piece) bool { return p.Text == token }) {
 			pieces = append(pieces, unigram.Piece{Text: token})
 		}
+	}
+	if f.pairs != nil {
+		return later(pieces, special, s), special
 	}
 	if f.extra {
 		for i := s.number("extra_ids", 100) - 1; i >= 0; i-- {

@@ -86,7 +86,7 @@ func readObject(path string, to any) (bool, error) {
 // ignored are the keys of tokenizer_config.json that no id depends on.
 var ignored = []string{
 	"backend", "chat_template", "clean_up_tokenization_spaces", "device_map", "errors", "from_slow", "full_tokenizer_file",
-	"is_local", "legacy", "local_files_only", "max_length", "merges_file", "model_input_names", "model_specific_special_tokens",
+	"is_local", "local_files_only", "max_length", "merges_file", "model_input_names", "model_specific_special_tokens",
 	"name_or_path", "pad_to_multiple_of", "pad_token_type_id", "padding", "padding_side", "processor_class", "revision",
 	"spaces_between_special_tokens", "special_tokens_map_file", "stride", "tokenizer_class", "tokenizer_file",
 	"transformers_version", "trim_offsets", "unk_id", "truncation", "truncation_strategy", "use_default_system_prompt", "use_fast", "vocab_file", "vocab_size", "vocab_type",
@@ -103,7 +103,7 @@ const (
 
 // used are the keys that are read, with the kinds of their values.
 var used = map[string]string{
-	"add_bos_token": aFlag, "add_eos_token": aFlag, "add_prefix_space": aFlag, "split_by_punct": aFlag, "do_lower_case": aFlag, "keep_accents": aFlag,
+	"add_bos_token": aFlag, "add_eos_token": aFlag, "legacy": aFlag, "add_prefix_space": aFlag, "split_by_punct": aFlag, "do_lower_case": aFlag, "keep_accents": aFlag,
 	"strip_accents": aFlag, "tokenize_chinese_chars": aFlag, "extra_ids": aNumber, "model_max_length": aNumber,
 	"added_tokens_decoder": anObj, "additional_special_tokens": aList, "extra_special_tokens": aList + " or " + anObj,
 }
@@ -208,6 +208,7 @@ func addedOf(v any) (a added, ok bool) {
 	if _, a.flags = m["lstrip"]; a.flags {
 		is := func(key string) bool { v, _ := m[key].(bool); return v }
 		a.SingleWord, a.LStrip, a.RStrip, a.Normalized = is("single_word"), is("lstrip"), is("rstrip"), is("normalized")
+		a.Special = is("special")
 	}
 	return a, ok
 }

@@ -117,7 +117,9 @@ func (s *settings) apply(f *File, cfg text.Config) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		defaults = family.tokens
+		if family.pairs == nil {
+			defaults = family.tokens
+		}
 		m, err := sentencepiece.Parse(f.Content)
 		if err != nil {
 			return nil, err

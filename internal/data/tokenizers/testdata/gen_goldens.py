@@ -39,6 +39,8 @@ TEXTS = [
     "\u200b\u200e\ufeff",
     "a\u00a0b\u3000c",
     "don't (test) of",
+    "  two\n\n\nlines\n    and 12 345\t<unused0> <table>x<table>\r\n ",
+    "<|im_start|>user\nthe cat<|im_end|> <s>a</s><bos>b <0x41>",
 ]
 PAIRS = [("the cat", "a dog's bone"), ("Hello World", ""), ("", "the mat"), ("a <mask>", "b")]
 
@@ -50,9 +52,7 @@ def train(**options: object) -> bytes:
         sentence_iterator=iter(LEARNED),
         model_writer=out,
         minloglevel=2,
-        hard_vocab_limit=False,
-        vocab_size=70,
-        **options,
+        **{"hard_vocab_limit": False, "vocab_size": 70, **options},
     )
     return out.getvalue()
 
@@ -67,6 +67,27 @@ DEBERTA = {
     "bos_piece": "[CLS]",
     "eos_piece": "[SEP]",
     "unk_piece": "[UNK]",
+}
+PAIRS_OF_BYTES = {
+    "model_type": "bpe",
+    "byte_fallback": True,
+    "normalization_rule_name": "identity",
+    "remove_extra_whitespaces": False,
+    "allow_whitespace_only_pieces": True,
+    "split_digits": True,
+    "hard_vocab_limit": True,
+    "vocab_size": 360,
+}
+LLAMA = PAIRS_OF_BYTES | {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
+GEMMA = PAIRS_OF_BYTES | {
+    "pad_id": 0,
+    "eos_id": 1,
+    "bos_id": 2,
+    "unk_id": 3,
+    "eos_piece": "<eos>",
+    "bos_piece": "<bos>",
+    "add_dummy_prefix": False,
+    "user_defined_symbols": ["<mask>", "<unused0>", "\n", "\n\n", "▁▁", "▁▁▁", "▁▁▁▁", "<table>"],
 }
 XLMR = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}
 FOLDERS = {
@@ -156,6 +177,87 @@ FOLDERS = {
                 "split_by_punct": True,
                 "add_prefix_space": False,
             },
+        },
+    ),
+    "llama": (
+        "tokenizer.model",
+        LLAMA,
+        {
+            "tokenizer_config.json": {
+                "tokenizer_class": "LlamaTokenizer",
+                "add_bos_token": True,
+                "add_eos_token": False,
+                "legacy": False,
+                "model_max_length": 4096,
+                "pad_token": None,
+                "sp_model_kwargs": {},
+                "clean_up_tokenization_spaces": False,
+                "bos_token": {
+                    "__type": "AddedToken",
+                    "content": "<s>",
+                    "lstrip": False,
+                    "normalized": False,
+                    "rstrip": False,
+                    "single_word": False,
+                },
+            },
+        },
+    ),
+    "llamalegacy": (
+        "tokenizer.model",
+        LLAMA,
+        {
+            "tokenizer_config.json": {
+                "tokenizer_class": "LlamaTokenizerFast",
+                "add_bos_token": True,
+                "add_eos_token": True,
+                "legacy": True,
+            },
+            "special_tokens_map.json": {
+                "bos_token": "<s>",
+                "eos_token": "</s>",
+                "unk_token": "<unk>",
+                "pad_token": "</s>",
+            },
+        },
+    ),
+    "llamachat": (
+        "tokenizer.model",
+        LLAMA,
+        {
+            "config.json": {"model_type": "llama"},
+            "tokenizer_config.json": {
+                "tokenizer_class": "LlamaTokenizer",
+                "add_bos_token": False,
+                "add_prefix_space": False,
+                "eos_token": "<|im_end|>",
+                "pad_token": "<pad>",
+            },
+            "added_tokens.json": {"<pad>": 360, "<|im_end|>": 361, "<|im_start|>": 362},
+        },
+    ),
+    "mistral": (
+        "tokenizer.model",
+        LLAMA,
+        {
+            "config.json": {"model_type": "mistral"},
+            "tokenizer_config.json": {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True},
+        },
+    ),
+    "gemma": (
+        "tokenizer.model",
+        GEMMA,
+        {
+            "config.json": {"model_type": "gemma"},
+            "tokenizer_config.json": {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True},
+        },
+    ),
+    "gemma2": (
+        "tokenizer.model",
+        GEMMA,
+        {
+            "config.json": {"model_type": "gemma2"},
+            "tokenizer_config.json": {"add_bos_token": True, "add_eos_token": True},
         },
     ),
     "camembert": (
