@@ -295,20 +295,17 @@ func (m *cellMaker) text(fields []table.Field, c *cell) string {
 	if len(fields) > 1 {
 		b = fields[1].Text
 	}
-	var kept text.Lengths
+	var lengths text.Lengths
 	if m.bare {
 		ids, more := m.tokenizer.AppendFirst(m.encoding.IDs[:0], a, m.maxLength)
 		m.encoding.IDs, m.encoding.Truncated = ids, more > 0
-		kept.A = len(ids)
+		lengths.A = len(ids) + more
 	} else {
-		kept = m.tokenizer.EncodeInto(&m.encoding, a, b, m.maxLength)
+		lengths = m.tokenizer.EncodeInto(&m.encoding, a, b, m.maxLength)
 	}
-	for i, f := range fields {
-		// With a very low limit, nothing may remain of a text that is not empty.
-		if []int{kept.A, kept.B}[i] == 0 {
-			if ids, _ := m.tokenizer.AppendFirst(nil, f.Text, 1); len(ids) == 0 {
-				return fmt.Sprintf("column %q has no text", m.columns[i])
-			}
+	for i := range fields {
+		if []int{lengths.A, lengths.B}[i] == 0 {
+			return fmt.Sprintf("column %q has no text", m.columns[i])
 		}
 	}
 	m.value.Kind = tfrecord.KindInt64

@@ -23,12 +23,6 @@ func (c *Config) validateChoices(fail func(format string, args ...any)) {
 		}
 		return
 	}
-	columns := append([]string{c.TextColumn, c.PairColumn, c.LabelColumn}, c.ChoiceColumns...)
-	for i, name := range columns {
-		if name != "" && slices.Contains(columns[:i], name) {
-			fail("column %q is used twice; expected different columns of the text, the second text, the choices and the label", name)
-		}
-	}
 	switch n := len(c.ChoiceColumns); {
 	case n == 0:
 		fail("task %s has a text and choices; expected their columns (--choice-columns), or the one that has a list of them", Choices)
@@ -135,18 +129,20 @@ func (c *choices) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *
 			return fmt.Sprintf("label is %q, choice %d from 0; expected one of the row's %d choices", strings.TrimSpace(label.Text), right, len(all))
 		}
 	}
-	stem := ""
+	stem, alone := "", 0 // and its tokens
 	if c.cfg.PairColumn != "" {
 		stem = fields[1].Text + " "
+		alone = len(c.tokenizer.AppendIDs(nil, stem))
 	}
 	var q question
 	r.truncated = false
 	for i, choice := range all {
-		kept := c.tokenizer.EncodeInto(&e.encoding, fields[0].Text, stem+choice, c.cfg.MaxLength)
-		if kept.A == 0 && len(c.tokenizer.AppendIDs(nil, fields[0].Text)) == 0 {
+		lengths := c.tokenizer.EncodeInto(&e.encoding, fields[0].Text, stem+choice, c.cfg.MaxLength)
+		if lengths.A == 0 {
 			return fmt.Sprintf("column %q has no text", c.cfg.TextColumn)
 		}
-		if len(c.tokenizer.AppendIDs(nil, choice)) == 0 {
+		// A choice that adds nothing to what stands before it may have no text.
+		if lengths.B <= alone && len(c.tokenizer.AppendIDs(nil, choice)) == 0 {
 			return fmt.Sprintf("choice %d of %d has no text", i+1, len(all))
 		}
 		r.truncated = r.truncated || e.encoding.Truncated

@@ -107,7 +107,7 @@ func TestWrongChoices(t *testing.T) {
 		class         error
 	}{
 		"no columns":       {"a.csv", "text,label\nhe,0\n", func(*Config) {}, "expected their columns (--choice-columns)", nil},
-		"a column twice":   {"a.csv", "text,a,label\nhe,he,0\n", func(c *Config) { c.ChoiceColumns = []string{"a", "a"} }, `column "a" is used twice`, nil},
+		"a column twice":   {"a.csv", "text,a,label\nhe,he,0\n", func(c *Config) { c.ChoiceColumns = []string{"a", "a"} }, `column "a" is both the column of choice 1 and the column of choice 2; expected different columns`, nil},
 		"fewer labels":     {"a.csv", "text,a,b,c,label\nhe,he,left,sang,0\nhe,he,left,sang,1\n", func(c *Config) { c.ChoiceColumns = []string{"a", "b", "c"} }, `has the labels "0", "1", and there are 3 columns of choices`, fault.Usage},
 		"other labels":     {"a.csv", "text,a,b,label\nhe,he,left,0\n", func(c *Config) { c.ChoiceColumns, c.Labels = []string{"a", "b"}, []string{"0", "1", "2"} }, "3 labels and 2 columns of choices are given", nil},
 		"no label":         {"a.csv", "text,a,b,label\nhe,he,left,\n", func(c *Config) { two(c); c.Labels = []string{"0", "1"} }, "the label is empty", fault.Damaged},

@@ -258,18 +258,8 @@ func (c *Config) validateColumns() error {
 	if !slices.Contains(Tasks(), c.taskName()) {
 		fail("task is %q; %s", c.Task, words.OneOf(c.Task, Tasks()))
 	} else if c.free() {
+		c.validateNames(fail)
 		c.validateKind(fail)
-		for _, same := range []struct{ a, b, column string }{
-			{"text column", "label column", c.LabelColumn},
-			{"text column", "pair column", c.PairColumn},
-		} {
-			if same.column != "" && same.column == c.TextColumn {
-				fail("column %q is both the %s and the %s; expected different columns", same.column, same.a, same.b)
-			}
-		}
-		if c.PairColumn != "" && c.PairColumn == c.LabelColumn {
-			fail("column %q is both the pair column and the label column; expected different columns", c.PairColumn)
-		}
 		if c.LabelColumn == "" && c.task().kind != Tokens && (len(c.Labels) > 0 || c.LabelThreshold != nil) {
 			fail("labels are given, but no label column")
 		}
@@ -298,6 +288,24 @@ func (c *Config) validateColumns() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// validateNames refuses a column that is named for two things.
+func (c *Config) validateNames(fail func(format string, args ...any)) {
+	type named struct{ column, what string }
+	all := []named{{c.TextColumn, "text column"}, {c.PairColumn, "pair column"}, {c.NegativeColumn, "negative column"}, {c.LabelColumn, "label column"},
+		{c.SourceColumn, "source column"}, {c.TargetColumn, "target column"}}
+	for i, name := range c.ChoiceColumns {
+		all = append(all, named{name, fmt.Sprintf("column of choice %d", i+1)})
+	}
+	for i, b := range all {
+		for _, a := range all[:i] {
+			if b.column != "" && a.column == b.column {
+				fail("column %q is both the %s and the %s; expected different columns", b.column, a.what, b.what)
+				break
+			}
+		}
+	}
 }
 
 func (c *Config) validateSplitting() error {

@@ -10,15 +10,8 @@ import (
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
 
-// validateEmbed checks the columns of Embed.
+// validateEmbed checks the settings of Embed.
 func (c *Config) validateEmbed(fail func(format string, args ...any)) {
-	seen := make(map[string]bool)
-	for _, name := range []string{c.TextColumn, c.PairColumn, c.NegativeColumn, c.LabelColumn} {
-		if name != "" && seen[name] {
-			fail("column %q is given twice; expected different columns of the texts and the score", name)
-		}
-		seen[name] = true
-	}
 	switch {
 	case c.PairColumn == "":
 		fail("task %s compares texts; expected the column of the second ones (--pair-column)", Embed)
@@ -75,7 +68,7 @@ func (c *embeds) worker(f *inputFile) func(*chunk, *row, []table.Field) {
 		ids, numbers = ids[:0], numbers[:0]
 		r.truncated, r.target = false, 0
 		for i, column := range c.columnsOf {
-			if kept := c.tokenizer.EncodeInto(&e.encoding, fields[i].Text, "", c.most); kept.A == 0 && len(c.tokenizer.AppendIDs(nil, fields[i].Text)) == 0 {
+			if c.tokenizer.EncodeInto(&e.encoding, fields[i].Text, "", c.most).A == 0 {
 				fail("column %q has no text", column.Name)
 				return
 			}

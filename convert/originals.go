@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -48,10 +49,12 @@ type Originals struct {
 	windows   []qa.Window
 }
 
-// original is what a source has of a record: two texts, or, of Tokens, a sentence as the format has it.
+// original is what a source has of a record: two texts, or, of Tokens, a sentence as the format has it, or, of
+// Choices, a text and the texts of choices.
 type original struct {
 	text.Pair
-	format Format
+	choices []string
+	format  Format
 }
 
 // Originals reads the texts that the records of a split were made of. It looks for each source of the
@@ -75,7 +78,9 @@ func (m *Manifest) Originals(ctx context.Context, split string, c OriginalsConfi
 		for _, name := range o.maker.columns {
 			columns = append(columns, table.Column{Name: name, Words: true, Nulls: o.maker.missing != nil})
 		}
-	case t.kind.texts(), t.kind == Seq2Seq, t.kind == Embed, t.kind == Choices:
+	case t.kind == Choices:
+		columns = m.choiceColumns()
+	case t.kind.texts(), t.kind == Seq2Seq, t.kind == Embed:
 		return nil, fmt.Errorf("records of task %s are not made of whole texts", m.Task)
 	case t.kind == QuestionAnswering:
 		number = QuestionID
@@ -142,6 +147,47 @@ func (m *Manifest) layout() *Config {
 	return cfg
 }
 
+// choiceColumns returns the columns of the text, of what stands before each choice, and of the choices.
+func (m *Manifest) choiceColumns() []table.Column {
+	out := []table.Column{{Name: m.Columns.Text, Words: true}, {Name: m.Columns.Stem, Words: true, Optional: m.Columns.Stem == ""}}
+	if len(m.Columns.Choices) == 0 {
+		return append(out, table.Column{Name: m.Columns.Pair, Words: true, Lists: true})
+	}
+	for _, name := range m.Columns.Choices {
+		out = append(out, table.Column{Name: name, Words: true})
+	}
+	return out
+}
+
+// question returns the original of the fields of choiceColumns.
+func (m *Manifest) question(fields []table.Field) original {
+	out := original{Pair: text.Pair{A: fields[0].Text}}
+	if len(m.Columns.Choices) == 0 {
+		out.choices, _ = list(fields[2].Text) // of a row that was converted
+	} else {
+		for _, f := range fields[2:] {
+			out.choices = append(out.choices, f.Text)
+		}
+	}
+	if m.Columns.Stem != "" {
+		for i := range out.choices {
+			out.choices[i] = fields[1].Text + " " + out.choices[i]
+		}
+	}
+	return out
+}
+
+// chosen returns a text and its choices, as a JSON array, if they give the tokens of a record.
+func (o *Originals) chosen(row original, ids []int64) (text.Pair, bool) {
+	var all []int32
+	for _, choice := range row.choices {
+		o.tokenizer.EncodeInto(&o.encoding, row.A, choice, o.manifest.MaxLength)
+		all = append(all, o.encoding.IDs...)
+	}
+	b, err := json.Marshal(row.choices)
+	return text.Pair{A: row.A, B: string(b)}, err == nil && len(row.choices) > 0 && equal(all, ids)
+}
+
 // makeText sets the maker of the first text of a schema.
 func (o *Originals) makeText() error {
 	i := slices.IndexFunc(o.manifest.Features, func(f Feature) bool { return f.Kind == KindText })
@@ -166,7 +212,8 @@ func (m *Manifest) numbered() bool {
 }
 
 // Text returns the texts that a record was made of, an Example; ok is false if they are not known or do
-// not give its tokens. The second text of a question is the part of its context that the record has.
+// not give its tokens. The second text of a question is the part of its context that the record has, and that
+// of Choices a JSON array.
 func (o *Originals) Text(record []byte) (texts text.Pair, ok bool) {
 	if o.decoder.Decode(record, &o.values) != nil {
 		return text.Pair{}, false
@@ -190,6 +237,8 @@ func (o *Originals) Text(record []byte) (texts text.Pair, ok bool) {
 	switch kind := o.cfg.task().kind; {
 	case kind == Tokens:
 		return o.sentence(row, ids)
+	case kind == Choices:
+		return o.chosen(row, ids)
 	case o.maker == nil:
 		o.tokenizer.EncodeInto(&o.encoding, row.A, row.B, o.manifest.MaxLength)
 		return row.Pair, equal(o.encoding.IDs, ids)
@@ -306,7 +355,9 @@ func (o *Originals) readAs(ctx context.Context, cfg *Config, s *Source, path str
 		texts := original{format: cfg.Format}
 		if err == nil {
 			if fields, err := cutter.Cut(string(row), line); err == nil {
-				if texts.A = fields[0].Text; len(fields) > 1 {
+				if o.cfg.task().kind == Choices {
+					texts = o.manifest.question(fields)
+				} else if texts.A = fields[0].Text; len(fields) > 1 {
 					texts.B = fields[1].Text
 				}
 			}

@@ -21,8 +21,6 @@ func (c *Config) validateSides(fail func(format string, args ...any)) {
 	switch {
 	case c.SourceColumn == "" || c.TargetColumn == "":
 		fail("task %s makes one text of another; expected the columns of both (--source-column and --target-column)", Seq2Seq)
-	case c.SourceColumn == c.TargetColumn:
-		fail("column %q is both the source column and the target column; expected different columns", c.SourceColumn)
 	case c.MaxTargetLength != 0 && (c.MaxTargetLength < 2 || c.MaxTargetLength > maxMaxLength):
 		fail("maximum length of targets is %d; expected 2 to %d", c.MaxTargetLength, maxMaxLength)
 	case c.TextColumn != "" || c.PairColumn != "" || c.ChatColumn != "" || c.NegativeColumn != "" || c.ScoreMax != 0 || c.LabelColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil || c.LabelSeparator != "":

@@ -77,13 +77,12 @@ func (c *texts) encode(e *encoder, k *chunk, r *row, fields []table.Field, f *in
 		r.bad = &RowError{f.Path, r.line, fmt.Sprintf(format, args...)}
 	}
 	a, b, label := fields[0], fields[1], fields[2]
-	kept := c.tokenizer.EncodeInto(&e.encoding, a.Text, b.Text, c.cfg.MaxLength)
-	// With a very low limit, nothing may remain of a text that is not empty.
-	if kept.A == 0 && len(c.tokenizer.AppendIDs(nil, a.Text)) == 0 {
+	lengths := c.tokenizer.EncodeInto(&e.encoding, a.Text, b.Text, c.cfg.MaxLength)
+	if lengths.A == 0 {
 		fail("column %q has no text", c.task.text)
 		return
 	}
-	if c.task.pair != "" && kept.B == 0 && len(c.tokenizer.AppendIDs(nil, b.Text)) == 0 {
+	if c.task.pair != "" && lengths.B == 0 {
 		fail("column %q has no text", c.task.pair)
 		return
 	}

@@ -74,6 +74,8 @@ type StepResult struct {
 	Applied bool
 	// InSession is the part of the step's time for which the graph ran; 0 means all of it.
 	InSession time.Duration
+	// FLOPs is what the update cost in addition to the batch's FLOPs, which do not know the step.
+	FLOPs float64
 }
 
 // A Model runs one optimizer update.
@@ -169,7 +171,7 @@ type Done struct {
 	Steps    int64 `json:"steps"`
 	Examples int64 `json:"examples"`
 	Tokens   int64 `json:"tokens"`
-	// FLOPs is the sum of the batches' FLOPs.
+	// FLOPs is the sum of the FLOPs of batches and steps.
 	FLOPs float64 `json:"flops,omitempty"`
 }
 
@@ -412,7 +414,7 @@ func (t *StandardTrainer[P]) finish(ctx context.Context, batch *Batch[P], hyper 
 	t.done.Steps++
 	t.done.Examples += int64(batch.Examples)
 	t.done.Tokens += int64(batch.Tokens)
-	t.done.FLOPs += batch.FLOPs
+	t.done.FLOPs += batch.FLOPs + result.FLOPs
 	t.open.LearningRate = hyper.LearningRate
 	t.open.GradientNorm = result.GradientNorm
 	t.step = want

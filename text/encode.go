@@ -31,7 +31,7 @@ func (t *Tokenizer) Encode(a, b string, maxLen int) Encoding {
 	return e
 }
 
-// Lengths is how many tokens of each text an encoding has.
+// Lengths is how many tokens each of two texts has, those that were dropped included.
 type Lengths struct{ A, B int }
 
 // EncodeInto is [Tokenizer.Encode] into the slices of e, which grow as needed.
@@ -70,7 +70,7 @@ func (t *Tokenizer) EncodeInto(e *Encoding, a, b string, maxLen int) Lengths {
 	types = appendType(types, f.TypeB, keepB)
 	types = appendTypes(types, f.After)
 	*e = Encoding{IDs: ids, TypeIDs: types, Truncated: keepA+keepB < lenA+lenB}
-	return Lengths{keepA, keepB}
+	return Lengths{lenA, lenB}
 }
 
 func appendSpecials(ids []int32, specials []Special) []int32 {

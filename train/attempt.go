@@ -78,9 +78,10 @@ func (t *training) attempt(ctx context.Context) (out runner.Outputs, err error) 
 		return nil, err
 	}
 	if lengths := t.Params.RowLengths(); lengths != nil {
-		layout := prepare.PackedFor(t.Params, contract)
-		a.model.Cut = func(features []strategy.Feature, step int64) []strategy.Feature {
-			return layout.CutRows(features, lengths(step))
+		layout, attention := prepare.PackedFor(t.Params, contract), graphs.FLOPs{PerTokenPair: t.flops().PerTokenPair}
+		a.model.Cut = func(features []strategy.Feature, step int64) ([]strategy.Feature, float64) {
+			cut := layout.CutRows(features, lengths(step))
+			return cut, attention.Work(graphs.Work{Pairs: packed.Pairs(cut)})
 		}
 	}
 	a.checkpoints.Logs = append(a.checkpoints.Logs, metrics, &a.files, &a.kept)
@@ -121,7 +122,7 @@ func (t *training) source(on prepare.Placed, filled *loop.Filling) (runner.Sourc
 		fed := loop.NewSource(t.examples, on, t.Params.Strategy.Accumulate)
 		fed.Filled, fed.Flops = filled, t.flops()
 		if t.Params.Train.LengthWarmup != "" {
-			fed.Flops.PerTokenPair = 0 // which pairs there are, the step says
+			fed.Flops.PerTokenPair = 0 // model.Cut counts the pairs, which differ from step to step
 		}
 		// A TPU does not accumulate, and sums of other parts would be other sums.
 		fed.Whole = on.Tpu != nil || !t.Export.Contract.Additive

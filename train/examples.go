@@ -3,6 +3,7 @@ package train
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -229,6 +230,7 @@ func (e *examples) next(ctx context.Context, a *rawAnswer, each func(evaluation.
 	loss, known := math.NaN(), false
 	if a != nil {
 		loss, known = e.answer(&row, b, a.outputs)
+		row.Choice = e.choice(&row)
 	}
 	if row.Loss, err = e.loss(ctx, b, loss, known); err != nil {
 		return fmt.Errorf("%s: %w", row.Record, err)
@@ -343,10 +345,57 @@ func (e *examples) describe(row *evaluation.Row, b *dataset.Batch, ids, types []
 	if known {
 		row.Text, row.TextPair = texts.A, texts.B
 	} else if e.tokenizer != nil && len(ids) > 0 {
-		row.Text, row.TextPair = decoded(e.tokenizer, ids, types)
+		row.Text, row.TextPair = e.decoded(b, ids, types)
 		row.Decoded = true
 	}
 	return nil
+}
+
+// decoded returns the texts of an example's tokens; the second of choices are a JSON array.
+func (e *examples) decoded(b *dataset.Batch, ids, types []int32) (first, second string) {
+	var starts []int32
+	for _, f := range e.run.Export.Contract.Features {
+		if v := b.Feature(f.Name); f.Make == packed.MakeParts && v != nil {
+			starts = v.Int32
+		}
+	}
+	if starts == nil {
+		return decoded(e.tokenizer, ids, types)
+	}
+	var choices []string
+	for i, from := range starts {
+		to := int32(min(b.Tokens, len(ids)))
+		if i+1 < len(starts) && starts[i+1] > from {
+			to = starts[i+1]
+		} else if i > 0 && from <= starts[i-1] {
+			break // the example has no more
+		}
+		var part string
+		first, part = decoded(e.tokenizer, ids[from:to], types[min(int(from), len(types)):min(int(to), len(types))])
+		choices = append(choices, part)
+	}
+	all, err := json.Marshal(choices)
+	if err != nil {
+		panic(err) // texts
+	}
+	return first, string(all)
+}
+
+// choice returns the text of the choice that a row predicts, or "".
+func (e *examples) choice(row *evaluation.Row) string {
+	predicted, ok := row.Prediction.(string)
+	choices, err := convert.ParseChoices(row.TextPair)
+	if !ok || err != nil || !e.run.Export.Contract.HasParts() {
+		return ""
+	}
+	for i, text := range choices {
+		for _, o := range e.outputs {
+			if o.Kind == predict.Probabilities && evaluation.ClassName(o.Classes, i) == predicted {
+				return text
+			}
+		}
+	}
+	return ""
 }
 
 // decoded returns the texts of tokens: the pieces of words joined, without special tokens.

@@ -91,6 +91,9 @@ func (r *Run) Layout() dataset.Layout {
 
 // predictSplit answers the records of a split as they are.
 func (r *Run) predictSplit(ctx context.Context, split string, renderer predict.Renderer, each func(predict.Answer) error) error {
+	if r.on.Tpu != nil && r.Export.Contract.HasParts() {
+		return fault.Usagef("the choices of the records of a split are not answered on a TPU; leave out --tpu")
+	}
 	s := r.setup()
 	if err := s.OpenData(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,8 +29,8 @@ the run's data. Answers are printed in the order of the texts, or written to --o
 A .tsv or .csv file, which may be compressed (.gz, .zst), has a header, and
 --text-column and --pair-column name its columns (with --no-header by number, starting
 at 1); the default are the columns that the run's data was made of. Its columns are
-kept, and the answer's follow: label, score, probability_LABEL for each label, and
-truncated. A .jsonl file has objects with text and text_pair, or with the fields that
+kept, and the answer's follow: label, score, probability_LABEL for each label,
+truncated, and of choices the one that was chosen. A .jsonl file has objects with text and text_pair, or with the fields that
 these flags name. Any other file has one text per line, or two with a tab between
 them.
 
@@ -234,15 +235,22 @@ func (a *question) source(cmd *cobra.Command, run *train.Run, log *slog.Logger) 
 	}
 	columns := a.Columns
 	if m := run.Manifest; m != nil {
-		columns.Trained = predict.TrainedColumns{Text: m.Columns.Text}
+		columns.Trained = &predict.TrainedColumns{Text: m.Columns.Text, Choices: m.Columns.Choices, Stem: m.Columns.Stem}
 		if m.Kind() != convert.Embed { // of which the model sees one text at a time
 			columns.Trained.Pair = m.Columns.Pair
 		}
 	}
 	in, closeFile, err := predict.Open(cmd.Context(), a.File, cmd.InOrStdin(), columns)
 	if t, ok := in.(*predict.Table); ok && columns.Text == "" {
-		first, second := t.TextColumns()
-		log.Info("columns as in the run's data", "file", a.File, "text", first, "pair", second)
+		from := t.TextColumns()
+		line := []any{"file", a.File, "text", from.Text, "pair", from.Pair}
+		if len(from.Choices) > 0 {
+			line = append(line, "choices", strings.Join(from.Choices, ","))
+		}
+		if from.Stem != "" {
+			line = append(line, "before_each", from.Stem)
+		}
+		log.Info("columns as in the run's data", line...)
 	}
 	return in, closeFile, err
 }

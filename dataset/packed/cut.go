@@ -41,6 +41,28 @@ func (c Config) CutRows(features []dataset.Feature, length int) []dataset.Featur
 	return out
 }
 
+// Pairs returns the number of pairs of tokens that see each other in the rows of a batch, as a dataset.Batch
+// counts them, by the numbers of the sequences. It is 0 without these.
+func Pairs(features []dataset.Feature) (sum int64) {
+	s := slices.IndexFunc(features, func(f dataset.Feature) bool { return f.Name == SequenceIDs && len(f.Shape) == 2 })
+	if s < 0 {
+		return 0
+	}
+	for row := range slices.Chunk(features[s].Int32, max(1, features[s].Shape[1])) {
+		for from := 0; from < len(row); {
+			to := from + 1
+			for to < len(row) && row[to] == row[from] {
+				to++
+			}
+			if n := int64(to - from); row[from] != 0 {
+				sum += n * n
+			}
+			from = to
+		}
+	}
+	return sum
+}
+
 // perToken reports whether a feature has a value for each token.
 func (c Config) perToken(name string) bool {
 	switch name {

@@ -58,6 +58,18 @@ func TestCutRowsLaws(t *testing.T) {
 		if !slices.Equal(cut.Feature(ClsPositions).Int32, b.Feature(ClsPositions).Int32) {
 			t.Fatal("examples begin elsewhere")
 		}
+		if got := Pairs(b.Features); got != b.Pairs {
+			t.Fatalf("%d pairs of tokens; the batch has %d", got, b.Pairs)
+		}
+		pairs := int64(0)
+		for _, e := range examples {
+			for piece := range slices.Chunk(e.IDs, length) {
+				pairs += int64(len(piece) * len(piece))
+			}
+		}
+		if got := Pairs(cut.Features); got != pairs {
+			t.Fatalf("%d pairs of tokens in pieces of %d, expected %d", got, length, pairs)
+		}
 		// The piece of each token, by its id.
 		piece, place := map[int32]int32{}, map[int32]int32{}
 		for _, e := range examples {

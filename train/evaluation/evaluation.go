@@ -180,7 +180,7 @@ type Row struct {
 	// it.
 	File string `json:"file,omitempty"`
 	Line int64  `json:"line,omitempty"`
-	// Text and TextPair are the texts; "" if the example has none.
+	// Text and TextPair are the texts; "" if the example has none. Several choices are a JSON array.
 	Text     string `json:"text,omitempty"`
 	TextPair string `json:"text_pair,omitempty"`
 	// Decoded says that the texts are those of the tokens, as the data do not keep them.
@@ -191,6 +191,8 @@ type Row struct {
 	// or outputs, an object with these by name; nil if there is none.
 	Label      any `json:"label,omitempty"`
 	Prediction any `json:"prediction,omitempty"`
+	// Choice is the text of the choice that is predicted; "" if an example has no choices of its own.
+	Choice string `json:"choice,omitempty"`
 	// Probabilities are those of the labels, by name.
 	Probabilities runner.Outputs `json:"probabilities,omitempty"`
 	// Generated is the text that the model generates, and what it should be; nil if none was asked for.

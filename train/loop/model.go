@@ -52,8 +52,9 @@ type Model struct {
 	Examples []int64
 	// last is the number of micro-batches of the last update.
 	last int
-	// Cut changes the features of a micro-batch for an update, counted from 0; nil leaves them as they are.
-	Cut func(features []strategy.Feature, step int64) []strategy.Feature
+	// Cut changes the features of a micro-batch for an update, counted from 0, and returns what they then cost
+	// in addition to their batch's FLOPs; nil leaves them as they are.
+	Cut func(features []strategy.Feature, step int64) (cut []strategy.Feature, flops float64)
 	// Inspectors look at the updates.
 	Inspectors []Inspector
 	// Reduce condenses the values of an evaluated batch's examples; nil leaves them as they are.
@@ -74,10 +75,11 @@ func NewModel(s Strategy, scalars strategy.Scalars, log *slog.Logger) *Model {
 // the update with smaller ones. The memory of the batch is given back once the update was made.
 func (m *Model) Step(ctx context.Context, b *Batch, hyper runner.Hyper) (runner.StepResult, error) {
 	for {
-		results, err := m.steps(ctx, hyper.Step+1, []strategy.StepInput{m.input(b, hyper)})
+		input, flops := m.input(b, hyper)
+		results, err := m.steps(ctx, hyper.Step+1, []strategy.StepInput{input})
 		if err == nil {
 			m.made(b, results[0])
-			return stepResult(results[0]), nil
+			return stepResult(results[0], flops), nil
 		}
 		oom := (*strategy.OutOfMemoryError)(nil)
 		switch {
@@ -102,7 +104,7 @@ func (m *Model) Steps(ctx context.Context, batches []*Batch, hypers []runner.Hyp
 		batches = batches[:1]
 	}
 	batches = batches[:m.together(hypers[0].Step+1, len(batches))]
-	inputs := make([]strategy.StepInput, len(batches))
+	inputs, flops := make([]strategy.StepInput, len(batches)), make([]float64, len(batches))
 	for i, b := range batches {
 		// Read before memory ran out.
 		if len(b.Examples) < m.micro && b.Halve != nil {
@@ -112,13 +114,13 @@ func (m *Model) Steps(ctx context.Context, batches []*Batch, hypers []runner.Hyp
 			}
 			*b = *again
 		}
-		inputs[i] = m.input(b, hypers[i])
+		inputs[i], flops[i] = m.input(b, hypers[i])
 	}
 	results, err := m.steps(ctx, hypers[0].Step+1, inputs)
 	out := make([]runner.StepResult, len(results), len(inputs))
 	for i, r := range results {
 		m.made(batches[i], r)
-		out[i] = stepResult(r)
+		out[i] = stepResult(r, flops[i])
 	}
 	if oom := (*strategy.OutOfMemoryError)(nil); !errors.As(err, &oom) || len(out) == len(batches) {
 		return out, err
@@ -135,8 +137,8 @@ func (m *Model) Steps(ctx context.Context, batches []*Batch, hypers []runner.Hyp
 	return append(out, r), nil
 }
 
-// input returns the strategy's input for an update.
-func (m *Model) input(b *Batch, hyper runner.Hyper) strategy.StepInput {
+// input returns the strategy's input for an update, and what Cut says of its cost.
+func (m *Model) input(b *Batch, hyper runner.Hyper) (in strategy.StepInput, flops float64) {
 	scalars := make(strategy.Scalars, len(m.scalars)+2)
 	maps.Copy(scalars, m.scalars)
 	scalars["learning_rate"] = hyper.LearningRate
@@ -147,14 +149,16 @@ func (m *Model) input(b *Batch, hyper runner.Hyper) strategy.StepInput {
 	if m.Cut != nil {
 		micro = make([][]strategy.Feature, len(b.Micro))
 		for i, features := range b.Micro {
-			micro[i] = m.Cut(features, hyper.Step)
+			var cost float64
+			micro[i], cost = m.Cut(features, hyper.Step)
+			flops += cost
 		}
 	}
-	return strategy.StepInput{Batches: micro, Drawn: b.Drawn, Seed: [2]int64{hyper.Seed, hyper.Step}, Scalars: scalars}
+	return strategy.StepInput{Batches: micro, Drawn: b.Drawn, Seed: [2]int64{hyper.Seed, hyper.Step}, Scalars: scalars}, flops
 }
 
-func stepResult(r strategy.Result) runner.StepResult {
-	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied, InSession: r.InSession}
+func stepResult(r strategy.Result, flops float64) runner.StepResult {
+	return runner.StepResult{Sums: r.Sums, GradientNorm: r.GradientNorm, Step: r.Iterations, Applied: r.Applied, InSession: r.InSession, FLOPs: flops}
 }
 
 // made counts the examples of an update, and gives the memory of its batch back. That of a batch that was

@@ -31,6 +31,18 @@ func (c chooser) with(tokenizer *text.Tokenizer) Renderer {
 	return c
 }
 
+// Names implements Renderer.
+func (c chooser) Names() []string { return append(c.byKind.Names(), "choice") }
+
+func (c chooser) empty(isText bool) Answer {
+	a := c.byKind.empty(isText)
+	if l, ok := a.(Label); ok && isText {
+		l.Choice = "one" // for its column
+		return l
+	}
+	return a
+}
+
 // lacking is the logit below which an example does not have a choice.
 const lacking = -1e8
 
@@ -75,7 +87,9 @@ func (c chooser) Divide(p text.Pair, most int) (d Division, err error) {
 			}
 			logits[i] = r[c.logits].Data[0]
 		}
-		return newLabel(softmax(logits), logits, c.outputs[c.logits].Classes, Example{Encoding: text.Encoding{IDs: d.Parts[0].IDs, Truncated: d.Cut}}), nil
+		a := newLabel(softmax(logits), logits, c.outputs[c.logits].Classes, Example{Encoding: text.Encoding{IDs: d.Parts[0].IDs, Truncated: d.Cut}})
+		a.Choice = choices[a.Index]
+		return a, nil
 	}
 	return d, nil
 }

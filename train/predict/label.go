@@ -11,6 +11,8 @@ type Label struct {
 	// index.
 	Label string `json:"label"`
 	Index int    `json:"index"`
+	// Choice is the text that was chosen of those of the example; "" for classes of all examples.
+	Choice string `json:"choice,omitempty"`
 	// Score is the probability of Label; Probabilities holds those of all classes.
 	Score         float64   `json:"score"`
 	Probabilities []float64 `json:"probabilities"`
@@ -51,7 +53,11 @@ func nameOf(names []string, class int) string {
 
 // Fields implements Answer.
 func (a Label) Fields() []Field {
-	f := []Field{{Name: "label", Value: a.Label}, {Name: "index", Value: a.Index}, {Name: "score", Value: a.Score}, {Name: "probabilities", Value: a.Probabilities}}
+	f := []Field{{Name: "label", Value: a.Label}, {Name: "index", Value: a.Index}}
+	if a.Choice != "" {
+		f = append(f, Field{Name: "choice", Value: a.Choice})
+	}
+	f = append(f, Field{Name: "score", Value: a.Score}, Field{Name: "probabilities", Value: a.Probabilities})
 	if a.Logits != nil {
 		f = append(f, Field{Name: "logits", Value: a.Logits})
 	}
@@ -70,6 +76,9 @@ func (a Label) Columns() []Field {
 	columns := []Field{{Name: "label", Value: a.Label}, {Name: "score", Value: share(a.Score)}, {Name: "probabilities", Value: each, Each: "probability_"}}
 	if a.text {
 		columns = append(columns, Field{Name: "truncated", Value: a.Truncated})
+	}
+	if a.Choice != "" {
+		columns = append(columns, Field{Name: "choice", Value: a.Choice})
 	}
 	return columns
 }

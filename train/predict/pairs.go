@@ -23,7 +23,7 @@ func (c *checked) Next() (text.Pair, error) {
 	if err != nil {
 		return e, err
 	}
-	if t, ok := c.Source.(*Table); ok && c.pairs && t.pair != "" && e.B == "" {
+	if t, ok := c.Source.(*Table); ok && c.pairs && t.from.Pair != "" && e.B == "" {
 		return e, t.Refuse(EmptySecond)
 	}
 	if c.warn == nil {

@@ -2,6 +2,7 @@ package predict
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,12 +39,28 @@ type Columns struct {
 	// EscapeFormulas writes a ' in front of cells of tsv and csv that a spreadsheet would compute.
 	EscapeFormulas bool
 	// Trained are the columns of the data that the model was trained on. If Text is "", they are
-	// used if the file has them.
-	Trained TrainedColumns
+	// used if the file has them. nil is none.
+	Trained *TrainedColumns
 }
 
-// TrainedColumns are the columns of the text and of the second text, or "".
-type TrainedColumns struct{ Text, Pair string }
+// TrainedColumns are the columns of the text and of the second text, or "". The second text may be put
+// together of others: Choices are the columns of an example's choices in place of Pair, and Stem is that of
+// what stands before each choice.
+type TrainedColumns struct {
+	Text, Pair string
+	Choices    []string
+	Stem       string
+}
+
+// in reports whether a file with these columns has all of them.
+func (t TrainedColumns) in(names []string) bool {
+	for _, name := range append([]string{t.Text, t.Pair, t.Stem}, t.Choices...) {
+		if name != "" && !slices.Contains(names, name) {
+			return false
+		}
+	}
+	return t.Text != ""
+}
 
 // FormatLines is the format of files with a text, or a pair of texts, in each line.
 const FormatLines = "lines"
@@ -98,8 +115,7 @@ type Table struct {
 	delimiter byte     // 0: the format's own
 	names     []string // of the columns to keep; nil for all fields of a JSON object
 	keep      []int    // their positions in a row
-	text      string
-	pair      string
+	from      TrainedColumns
 	id        string
 	escape    bool // see Columns.EscapeFormulas
 
@@ -177,13 +193,18 @@ func (c Columns) layout(path string) (table.Config, error) {
 func newTable(in *table.Table, path string, layout table.Config, c Columns) (*Table, error) {
 	format := layout.Format
 	t := &Table{path: path, in: in, format: format, delimiter: layout.Delimiter, names: in.Names(), id: c.ID}
-	textColumn, pair, err := c.resolve(path, format, t.names)
-	if err != nil {
+	var err error
+	if t.from, err = c.resolve(path, format, t.names); err != nil {
 		return nil, err
 	}
-	t.text, t.pair = textColumn, pair
-	columns := []table.Column{{Name: textColumn, Words: true, Flag: "--text-column"}}
-	columns = append(columns, table.Column{Name: pair, Words: true, Lists: c.Choices, Optional: pair == "", Flag: "--pair-column"})
+	columns := []table.Column{
+		{Name: t.from.Text, Words: true, Flag: "--text-column"},
+		{Name: t.from.Pair, Words: true, Lists: c.Choices, Optional: t.from.Pair == "", Flag: "--pair-column"},
+		{Name: t.from.Stem, Words: true, Optional: t.from.Stem == "", Flag: "--text-column"},
+	}
+	for _, name := range t.from.Choices {
+		columns = append(columns, table.Column{Name: name, Words: true, Flag: "--text-column"})
+	}
 	return t, t.choose(columns, c)
 }
 
@@ -209,24 +230,27 @@ func (t *Table) choose(columns []table.Column, c Columns) error {
 }
 
 // resolve returns the columns of the texts: those chosen, or those that the model was trained on.
-func (c Columns) resolve(path string, format table.Format, names []string) (textColumn, pair string, err error) {
-	trained := c.Trained
+func (c Columns) resolve(path string, format table.Format, names []string) (TrainedColumns, error) {
+	var trained TrainedColumns
+	if c.Trained != nil {
+		trained = *c.Trained
+	}
 	switch {
 	case c.Text != "":
-		return c.Text, c.Pair, nil
+		return TrainedColumns{Text: c.Text, Pair: c.Pair}, nil
 	case format.Objects() && trained.Text == "":
-		return "", "", fault.Usagef("%s has objects, and no field is chosen; name it with --text-column", path)
-	case format.Objects(), !c.NoHeader && slices.Contains(names, trained.Text) && (trained.Pair == "" || slices.Contains(names, trained.Pair)):
-		return trained.Text, trained.Pair, nil
+		return TrainedColumns{}, fault.Usagef("%s has objects, and no field is chosen; name it with --text-column", path)
+	case format.Objects(), !c.NoHeader && trained.in(names):
+		return trained, nil
 	}
 	if c.NoHeader {
-		return "", "", fault.Usagef("%s has %s, and none is chosen; name that of the text by its number with --text-column", path, table.Count(len(names), "column"))
+		return TrainedColumns{}, fault.Usagef("%s has %s, and none is chosen; name that of the text by its number with --text-column", path, table.Count(len(names), "column"))
 	}
-	return "", "", fault.Usagef("%s has the columns %s, and none is chosen; name that of the text with --text-column (with --no-header if the first line is data; for a text or a pair in each line, --input-format lines)", path, table.List(names))
+	return TrainedColumns{}, fault.Usagef("%s has the columns %s, and none is chosen; name that of the text with --text-column (with --no-header if the first line is data; for a text or a pair in each line, --input-format lines)", path, table.List(names))
 }
 
-// TextColumns returns the columns of the text and of the second text, which is "" if there is none.
-func (t *Table) TextColumns() (first, second string) { return t.text, t.pair }
+// TextColumns returns the columns of the texts.
+func (t *Table) TextColumns() TrainedColumns { return t.from }
 
 // Next implements Source.
 func (t *Table) Next() (text.Pair, error) {
@@ -234,7 +258,31 @@ func (t *Table) Next() (text.Pair, error) {
 	if err != nil {
 		return text.Pair{}, err
 	}
-	return text.Pair{A: fields[0].Text, B: fields[1].Text}, nil
+	return text.Pair{A: fields[0].Text, B: t.second(fields)}, nil
+}
+
+// second returns the second text of a row. Choices are a JSON array; one that is empty stays so.
+func (t *Table) second(fields []table.Field) string {
+	if t.from.Stem == "" && len(t.from.Choices) == 0 {
+		return fields[1].Text
+	}
+	var all []string
+	for _, f := range fields[3 : 3+len(t.from.Choices)] {
+		all = append(all, f.Text)
+	}
+	if all == nil && json.Unmarshal([]byte(fields[1].Text), &all) != nil {
+		return fields[1].Text // which is refused
+	}
+	for i, choice := range all {
+		if t.from.Stem != "" && strings.TrimSpace(choice) != "" {
+			all[i] = fields[2].Text + " " + choice
+		}
+	}
+	out, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // texts
+	}
+	return string(out)
 }
 
 // Refuse implements Source. The error is a *LineError, and the row gets no answer.

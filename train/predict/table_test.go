@@ -77,7 +77,7 @@ func TestColumns(t *testing.T) {
 		{"tsv", "x.tsv", tsv, Columns{Text: "text"}, "", answers},
 		{"gzip", "x.tsv.gz", tsv, Columns{Text: "text"}, "", answers},
 		{"zstandard", "x.TSV.zst", tsv, Columns{Text: "text"}, "", answers},
-		{"columns of the training data", "x.tsv", tsv, Columns{Trained: TrainedColumns{Text: "text"}}, TSV, answers},
+		{"columns of the training data", "x.tsv", tsv, Columns{Trained: &TrainedColumns{Text: "text"}}, TSV, answers},
 		{"one column kept", "x.tsv", tsv, Columns{Text: "text", ID: "id"}, JSON,
 			`{"id":"7","label":"short","score":0.8,"probabilities":{"long":0.2,"short":0.8},"truncated":false}` + "\n" +
 				`{"id":"8","label":"short","score":0.8571428571428572,"probabilities":{"long":0.14285714285714285,"short":0.8571428571428572},"truncated":true}` + "\n" +
@@ -132,8 +132,8 @@ func TestColumnsRefused(t *testing.T) {
 		want                string
 	}{
 		{"none chosen", "x.tsv", "index\tsentence\n0\ta\n", Columns{}, "", fault.Usage, `has the columns "index", "sentence", and none is chosen; name that of the text with --text-column`},
-		{"others than in training", "x.csv", "id,body\n", Columns{Trained: TrainedColumns{Text: "text"}}, "", fault.Usage, `has the columns "id", "body", and none is chosen`},
-		{"second text missing", "x.csv", "p,z\n", Columns{Trained: TrainedColumns{Text: "p", Pair: "q"}}, "", fault.Usage, `none is chosen`},
+		{"others than in training", "x.csv", "id,body\n", Columns{Trained: &TrainedColumns{Text: "text"}}, "", fault.Usage, `has the columns "id", "body", and none is chosen`},
+		{"second text missing", "x.csv", "p,z\n", Columns{Trained: &TrainedColumns{Text: "p", Pair: "q"}}, "", fault.Usage, `none is chosen`},
 		{"one column", "x.tsv", "a\nb\n", Columns{}, "", fault.Usage, `with --no-header if the first line is data`},
 		{"no header", "x.tsv", "a\tb\n", Columns{NoHeader: true}, "", fault.Usage, `has 2 columns, and none is chosen; name that of the text by its number`},
 		{"no such column", "x.tsv", "a\tb\n", Columns{Text: "c"}, "", fault.Usage, `has no column "c"; expected one of "a", "b"; choose one with --text-column`},
@@ -283,6 +283,32 @@ func TestColumnsWithoutRows(t *testing.T) {
 		out, _, err := Answers(&stdout, "", false, in, "", r)
 		if err := cmp.Or(err, out.End(t.Context(), nil), in.Close()); err != nil || stdout.String() != tt.want {
 			t.Errorf("task %q: %v, %q; expected %q", tt.task, err, stdout.String(), tt.want)
+		}
+	}
+}
+
+// Choices in columns of their own, and what stands before each, become a second text.
+func TestChoiceColumns(t *testing.T) {
+	columns := TrainedColumns{Text: "q", Choices: []string{"a", "b"}, Stem: "s"}
+	list := TrainedColumns{Text: "q", Pair: "all", Stem: "s"}
+	for _, tt := range []struct {
+		format, content string
+		trained         TrainedColumns
+		want            []string
+	}{
+		{"csv", "q,s,a,b\nhe,in,x,\nhe,,x,\"y \"\"z\"\"\"\n", columns, []string{`["in x",""]`, `[" x"," y \"z\""]`}},
+		{"jsonl", `{"q":"he","s":"in","b":"y","a":"x"}`, columns, []string{`["in x","in y"]`}},
+		{"jsonl", `{"q":"he","s":"in","all":["x","","y"]}`, list, []string{`["in x","","in y"]`}},
+		{"jsonl", `{"q":"he","s":"in","all":"x"}`, list, []string{"x"}},
+	} {
+		in, err := NewTable(strings.NewReader(tt.content), "x", Columns{Format: tt.format, Choices: true, Trained: &tt.trained})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tt.want {
+			if got, err := in.Next(); err != nil || got.A != "he" || got.B != want {
+				t.Errorf("%s: got %q, %v; expected the choices %s", tt.content, got, err, want)
+			}
 		}
 	}
 }

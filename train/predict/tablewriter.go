@@ -144,7 +144,7 @@ func (w *TableWriter) End() error {
 	if w.format == JSON || !ok {
 		return nil
 	}
-	if err := w.header(e.empty(w.t.text != "").Columns()); err != nil {
+	if err := w.header(e.empty(w.t.from.Text != "").Columns()); err != nil {
 		return fmt.Errorf("write answers: %w", err)
 	}
 	return nil
