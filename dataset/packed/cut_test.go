@@ -58,18 +58,7 @@ func TestCutRowsLaws(t *testing.T) {
 		if !slices.Equal(cut.Feature(ClsPositions).Int32, b.Feature(ClsPositions).Int32) {
 			t.Fatal("examples begin elsewhere")
 		}
-		if got := Pairs(b.Features); got != b.Pairs {
-			t.Fatalf("%d pairs of tokens; the batch has %d", got, b.Pairs)
-		}
-		pairs := int64(0)
-		for _, e := range examples {
-			for piece := range slices.Chunk(e.IDs, length) {
-				pairs += int64(len(piece) * len(piece))
-			}
-		}
-		if got := Pairs(cut.Features); got != pairs {
-			t.Fatalf("%d pairs of tokens in pieces of %d, expected %d", got, length, pairs)
-		}
+		countPairs(t, b, cut, examples, length)
 		// The piece of each token, by its id.
 		piece, place := map[int32]int32{}, map[int32]int32{}
 		for _, e := range examples {
@@ -94,6 +83,23 @@ func TestCutRowsLaws(t *testing.T) {
 	}
 	if shorter == 0 {
 		t.Error("no rows were cut; the test compares nothing")
+	}
+}
+
+// countPairs checks the pairs of tokens of a batch, and of its pieces of at most length tokens.
+func countPairs(t *testing.T, b, cut *dataset.Batch, examples []Example, length int) {
+	t.Helper()
+	if got := Pairs(b.Features); got != b.Pairs {
+		t.Fatalf("%d pairs of tokens; the batch has %d", got, b.Pairs)
+	}
+	pairs := int64(0)
+	for _, e := range examples {
+		for piece := range slices.Chunk(e.IDs, length) {
+			pairs += int64(len(piece) * len(piece))
+		}
+	}
+	if got := Pairs(cut.Features); got != pairs {
+		t.Fatalf("%d pairs of tokens in pieces of %d, expected %d", got, length, pairs)
 	}
 }
 
