@@ -80,7 +80,7 @@ func (o *options) run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	if _, ok := machines[settings.GOARCH]; settings.GOOS != "linux" || !ok {
-		return fmt.Errorf("Go builds for %s on %s; expected Linux on amd64 or arm64, for which there is a TensorFlow", settings.GOOS, settings.GOARCH)
+		return fmt.Errorf("programs are built for %s on %s; expected Linux on amd64 or arm64, for which there is a TensorFlow", settings.GOOS, settings.GOARCH)
 	}
 	if !o.print {
 		if err := settings.writable(); err != nil {

@@ -347,7 +347,7 @@ func TestCross(t *testing.T) {
 	t.Setenv("AR", "")
 	wrong(t, fault.Usage, `/.*/libtensorflow_cc\.so\.2 is for EM_\w+; expected a library for EM_\w+, which Go builds for`, "--wheel", file, "--folder", folder)
 	t.Setenv("GOARCH", "riscv64")
-	wrong(t, fault.Failed, `Go builds for linux on riscv64; expected Linux on amd64 or arm64, for which there is a TensorFlow`, "--print")
+	wrong(t, fault.Failed, `programs are built for linux on riscv64; expected Linux on amd64 or arm64, for which there is a TensorFlow`, "--print")
 }
 
 // FuzzFlags holds that flags are read as they were written, whatever they are.
