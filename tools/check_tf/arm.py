@@ -27,6 +27,11 @@ STEPS = 6
 ROWS = 200
 """Reviews that are trained and evaluated on; the emulator takes seconds for a step."""
 TESTED = ("./internal/exec/kernels", "./text/...", "./tfrecord", "./checkpoint")
+SKIPPED = "TestRecordErrors/truncated|TestTouchOfWhatIsNotThere|" + (
+    "TestKilledWhileSaving|TestFileTooLarge|TestLock"
+)
+"""Tests that the emulator cannot run: it does not tell Go where a mapped file ended, and the system
+starts no programs for ARM by itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         packages = portable()
         go("export GOOS=darwin GOARCH=arm64 CGO_ENABLED=0", "build", *packages)
         print(f"go build for macOS on ARM: {len(packages)} packages without C", flush=True)
-        go(arm, "test", "-short", "-timeout", "60m", *TESTED)
+        go(arm, "test", "-short", "-timeout", "60m", "-skip", SKIPPED, *TESTED)
         with tempfile.TemporaryDirectory() as folder:
             print(f"ARM works: {compare(pathlib.Path(folder))}", flush=True)
         return 0
