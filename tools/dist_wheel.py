@@ -40,11 +40,19 @@ BESIDE = b"$ORIGIN/../../tensorflow"
 SYSTEM = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libresolv.so.2",
           "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1")  # fmt: skip
 """Libraries of glibc, the only ones that the programs may need."""
-TENSORFLOW = (
-    f"tensorflow-cpu=={release.TENSORFLOW}.*; python_version < '3.13'",
-    f"tensorflow-cpu>=2.20,<2.{int(release.NEWEST.split('.')[1]) + 1}; python_version >= '3.13'",
-)
-"""What pip installs with the wheel. Whoever has another flavour installs the wheel without it."""
+LATER = f">=2.20,<2.{int(release.NEWEST.split('.')[1]) + 1}"
+
+
+def tensorflow(machine: str) -> tuple[str, ...]:
+    """Returns what pip installs with the wheel for a processor.
+
+    Whoever has another flavour installs the wheel without it.
+    """
+    name = release.wheel(machine)
+    return (
+        f"{name}=={release.TENSORFLOW}.*; python_version < '3.13'",
+        f"{name}{LATER}; python_version >= '3.13'",
+    )
 
 
 def glibc(programs: Iterable[pathlib.Path]) -> tuple[int, int]:
@@ -108,7 +116,7 @@ def files(built: pathlib.Path, machine: str) -> tuple[dict[str, bytes], str, str
         '"""What the programs of this wheel need."""\n\n'
         f"GLIBC = {libc}\nTENSORFLOW = {releases}\n".encode()
     )
-    out[f"{about}/METADATA"] = _metadata(version)
+    out[f"{about}/METADATA"] = _metadata(version, machine)
     out[f"{about}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: gorbit\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     )
@@ -117,7 +125,7 @@ def files(built: pathlib.Path, machine: str) -> tuple[dict[str, bytes], str, str
         b"gorbit = gorbit.__main__:main\n"
         b"gorbit-predict = gorbit.__main__:predict\n"
     )
-    needed = [sbom.required(one) for one in requirements()]
+    needed = [sbom.required(one) for one in requirements(machine)]
     made_of = sbom.modules(built / name for name in dist.PROGRAMS) + needed
     out[f"{about}/sboms/gorbit.cdx.json"] = sbom.bill("gorbit", version, made_of)
     out[f"{about}/licenses/LICENSE"] = (dist.ROOT / "LICENSE").read_bytes()
@@ -132,13 +140,13 @@ def _digest(content: bytes) -> str:
     return "sha256=" + digest.rstrip(b"=").decode()
 
 
-def requirements() -> list[str]:
+def requirements(machine: str) -> list[str]:
     """Returns what pip installs with the wheel: TensorFlow, and what the exporter needs."""
     exporter = metadata.requires("gorbit-export") or ()
-    return [*TENSORFLOW, *(one for one in exporter if "extra ==" not in one)]
+    return [*tensorflow(machine), *(one for one in exporter if "extra ==" not in one)]
 
 
-def _metadata(version: str) -> bytes:
+def _metadata(version: str, machine: str) -> bytes:
     """Returns METADATA."""
     headers = [
         "Metadata-Version: 2.4",
@@ -148,7 +156,7 @@ def _metadata(version: str) -> bytes:
         "License-Expression: Apache-2.0",
         "License-File: LICENSE",
         f"Requires-Python: {metadata.metadata('gorbit-export')['Requires-Python']}",
-        *(f"Requires-Dist: {one}" for one in requirements()),
+        *(f"Requires-Dist: {one}" for one in requirements(machine)),
         "Provides-Extra: notebook",
         "Requires-Dist: pandas; extra == 'notebook'",
         "Requires-Dist: tqdm; extra == 'notebook'",

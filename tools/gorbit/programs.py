@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import pathlib
+import platform
 import re
 import signal
 import sys
@@ -139,7 +140,8 @@ _FLAVOURS = ("tensorflow", "tensorflow_cpu", "tensorflow_gpu", "tensorflow_rocm"
 def _install(releases: tuple[str, str]) -> str:
     """Says what to type to install TensorFlow."""
     release = releases[0] if sys.version_info < (3, 13) else "2.20"
-    return f"run {sys.executable} -m pip install 'tensorflow-cpu=={release}.*'"
+    name = "tensorflow" if platform.machine() == "aarch64" else "tensorflow-cpu"
+    return f"run {sys.executable} -m pip install '{name}=={release}.*'"
 
 
 def execute(name: str, args: Sequence[str]) -> int:

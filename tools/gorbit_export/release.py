@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import platform
+
 TENSORFLOW = "2.18"
 """The release that gorbit is built and tested with."""
 NEWEST = "2.21"
 """The newest release that gorbit was run with (make check-tf)."""
 
 
+def wheel(machine: str) -> str:
+    """Returns the name of TensorFlow's wheel for CPUs of a kind, which has no other on ARM."""
+    return "tensorflow" if machine == "aarch64" else "tensorflow-cpu"
+
+
 def check() -> None:
     """Raises ImportError unless a release that gorbit runs can be imported."""
-    wanted = f"run pip install 'tensorflow-cpu=={TENSORFLOW}.*'"
+    wanted = f"run pip install '{wheel(platform.machine())}=={TENSORFLOW}.*'"
     try:
         import tensorflow as tf
     except ImportError as err:

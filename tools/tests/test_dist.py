@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -91,6 +92,15 @@ def test_bills_of_materials() -> None:
         "tensorflow_cpu>=2.20; python_version >= '3.13'",
     ]
     assert bill["serialNumber"].startswith("urn:uuid:")
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"), [("x86_64", "tensorflow-cpu"), ("aarch64", "tensorflow")]
+)
+def test_the_tensorflow_of_a_wheel(machine: str, name: str) -> None:
+    """ARM has no wheel of the name tensorflow-cpu."""
+    wanted = [re.match(r"[\w-]+", one)[0] for one in dist_wheel.requirements(machine)]
+    assert wanted[:2] == [name, name]
 
 
 @pytest.mark.parametrize(
