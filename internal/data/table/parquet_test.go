@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parquet-go/parquet-go"
+
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 )
 
@@ -122,6 +124,59 @@ func TestRefusedParquet(t *testing.T) {
 	}
 	if _, err := New(strings.NewReader("PAR1"), "standard input", Config{Format: Parquet}); !errors.Is(err, fault.Usage) {
 		t.Errorf("a stream: %v", err)
+	}
+}
+
+// listOf is a list whose repeated field is given, as older writers have it.
+type listOf struct{ parquet.Group }
+
+func (listOf) Type() parquet.Type { return parquet.List(parquet.String()).Type() }
+
+// TestOldLists reads lists of two levels, by the rules that the format has for them
+// (https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#lists), and groups that are lists by no
+// more than their names.
+func TestOldLists(t *testing.T) {
+	number := parquet.Leaf(parquet.Int32Type)
+	pair := parquet.Group{"a": number, "b": number}
+	one := parquet.Group{"a": number}
+	schema := parquet.NewSchema("rows", parquet.Group{
+		"array":   parquet.Optional(listOf{parquet.Group{"array": parquet.Repeated(one)}}),
+		"grid":    listOf{parquet.Group{"element": parquet.Repeated(listOf{parquet.Group{"element": parquet.Repeated(number)}})}},
+		"numbers": listOf{parquet.Group{"element": parquet.Repeated(number)}},
+		"pairs":   listOf{parquet.Group{"element": parquet.Repeated(pair)}},
+		"plain":   parquet.Group{"list": parquet.Repeated(number)},
+		"some":    listOf{parquet.Group{"element": parquet.Repeated(parquet.Group{"of": parquet.Repeated(number)})}},
+		"tuple":   listOf{parquet.Group{"tuple_tuple": parquet.Repeated(one)}},
+	})
+	v := func(n int32, rep, def, column int) parquet.Value { return parquet.ValueOf(n).Level(rep, def, column) }
+	null := func(def, column int) parquet.Value { return parquet.NullValue().Level(0, def, column) }
+	var file bytes.Buffer
+	w := parquet.NewWriter(&file, schema)
+	_, err := w.WriteRows([]parquet.Row{
+		{v(1, 0, 2, 0), v(2, 1, 2, 0), v(3, 0, 2, 1), v(4, 2, 2, 1), v(5, 1, 2, 1), v(6, 0, 1, 2), v(7, 1, 1, 2), v(8, 0, 1, 3), v(9, 0, 1, 4), v(10, 0, 1, 5), v(11, 0, 2, 6), v(12, 0, 1, 7)},
+		{null(0, 0), null(0, 1), null(0, 2), null(0, 3), null(0, 4), null(0, 5), null(0, 6), null(0, 7)},
+	})
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := parquetOf(file.Bytes(), strings.Fields("array grid numbers pairs plain some tuple"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, row := range rows {
+		var texts []string
+		for _, f := range row {
+			texts = append(texts, f.Text)
+		}
+		got = append(got, strings.Join(texts, " "))
+	}
+	want := []string{
+		`[{"a":1},{"a":2}] [[3,4],[5]] [6,7] [{"a":8,"b":9}] {"list":[10]} [{"of":[11]}] [{"a":12}]`,
+		` [] [] [] {"list":[]} [] []`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q; expected %q", got, want)
 	}
 }
 

@@ -42,7 +42,7 @@ func newParquetNode(c *parquet.Column, rep, def int, leaf func(index int)) (n *p
 		n.value, reason = parquetValue(c)
 		return n, reason
 	}
-	kind := groupKind(c)
+	kind := c.Type().String()
 	list := kind == "LIST"
 	switch {
 	case kind == "MAP" || kind == "VARIANT":
@@ -56,29 +56,13 @@ func newParquetNode(c *parquet.Column, rep, def int, leaf func(index int)) (n *p
 		if reason != "" {
 			return nil, reason
 		}
-		if list && len(f.fields) == 1 && f.name != "array" && f.name != n.name+"_tuple" {
-			f.alone = true // by the format's rules for lists of older writers
+		// By the format's rules for lists of older writers, others are the elements themselves.
+		if list && len(f.fields) == 1 && !f.fields[0].repeated && f.name != "array" && f.name != n.name+"_tuple" {
+			f.alone = true
 		}
 		n.fields, n.leaves = append(n.fields, f), n.leaves+f.leaves
 	}
 	return n, ""
-}
-
-// groupKind returns the annotation of a group, or "". Older writers have only one of a form that the library
-// does not hand on for groups; their names tell.
-func groupKind(c *parquet.Column) string {
-	if kind := c.Type().String(); kind == "LIST" || kind == "MAP" || kind == "VARIANT" {
-		return kind
-	}
-	if len(c.Columns()) == 1 && c.Columns()[0].Repeated() {
-		switch c.Columns()[0].Name() {
-		case "list", "bag", "array":
-			return "LIST"
-		case "key_value", "map":
-			return "MAP"
-		}
-	}
-	return ""
 }
 
 // append appends the node's value in a row as JSON. values has those of its leaves, at least one each.
