@@ -71,7 +71,7 @@ signature a receipt finds damage, and no forgery: who can change the run can cha
 		}
 		if v.replay > 0 {
 			if !f.Changed("log-level") {
-				g.logLevel = slog.LevelWarn.String()
+				g.logLevel = slog.LevelError.String() // the training has warned before
 			}
 			return v.replaySteps(cmd, g)
 		}

@@ -82,7 +82,7 @@ func (r Replay) Run(ctx context.Context, folder string, env train.Env, done func
 		return err
 	}
 	for _, i := range intervals {
-		out, err := r.replay(ctx, folder, p, i, processAt(run, i.From), env)
+		out, err := r.replay(ctx, folder, p, i, processesOf(run, i.From, cmp.Or(i.To, i.From+r.Steps)), env)
 		if err != nil {
 			return fmt.Errorf("replay from step %d: %w", i.From, err)
 		}
@@ -146,13 +146,16 @@ func (r Replay) intervals(folder string, p params.Params) ([]Interval, error) {
 	return append(out, all[len(all)-1]), nil
 }
 
-// processAt returns the process that made the step after a checkpoint, or nil if that is not known. Of
-// several that did, because the run went back, it is the last.
-func processAt(run *runfolder.Run, step int64) *runfolder.Start {
-	var of *runfolder.Start
+// processesOf returns the processes that made the steps between two: the one that made the first of them, of
+// several that did, because the run went back, the last, and those that went on before the last of them. It
+// returns nothing if the first is not known.
+func processesOf(run *runfolder.Run, from, to int64) (of []*runfolder.Start) {
 	for i := range run.Processes {
-		if s := &run.Processes[i].Start; s.Step <= step {
-			of = s
+		switch s := &run.Processes[i].Start; {
+		case s.Step <= from:
+			of = []*runfolder.Start{s}
+		case s.Step < to && len(of) > 0:
+			of = append(of, s)
 		}
 	}
 	return of
@@ -162,7 +165,7 @@ func processAt(run *runfolder.Run, step int64) *runfolder.Start {
 var errReplayed = errors.New("the steps were made")
 
 // replay makes an interval again and compares.
-func (r Replay) replay(ctx context.Context, folder string, p params.Params, i Interval, by *runfolder.Start, env train.Env) (*Replayed, error) {
+func (r Replay) replay(ctx context.Context, folder string, p params.Params, i Interval, by []*runfolder.Start, env train.Env) (*Replayed, error) {
 	scratch, err := os.MkdirTemp("", "gorbit-replay-")
 	if err != nil {
 		return nil, err
@@ -200,27 +203,29 @@ func (r Replay) replay(ctx context.Context, folder string, p params.Params, i In
 	return out, err
 }
 
-// sameMachine returns an error if a run was made again on another kind of machine than by a process.
-func sameMachine(again string, by *runfolder.Start) error {
+// sameMachine returns an error if a run was made again on another kind of machine than by processes.
+func sameMachine(again string, by []*runfolder.Start) error {
 	run, err := runfolder.Read(again, false, time.Now())
 	if err != nil {
 		return err
 	}
-	if by == nil || len(run.Processes) == 0 {
+	if len(by) == 0 || len(run.Processes) == 0 {
 		return fault.Usagef("the run does not say on which machine it was trained (%s), so that its steps cannot be compared", runfolder.Journal)
 	}
 	now := run.Processes[len(run.Processes)-1].Start
-	for _, part := range []struct{ what, then, now string }{
-		{"processor", by.Processor, now.Processor},
-		{"kernels", cmp.Or(by.Kernels, "off"), cmp.Or(now.Kernels, "off")},
-		{"cores", fmt.Sprint(by.Cores), fmt.Sprint(now.Cores)},
-		{"devices", strings.Join(by.Devices, ", "), strings.Join(now.Devices, ", ")},
-		{"precision", by.Precision, now.Precision},
-		{"TensorFlow", by.TensorFlow, now.TensorFlow},
-		{"gorbit", by.Gorbit, now.Gorbit},
-	} {
-		if part.then != part.now {
-			return fault.Usagef("the run was trained with %s %s, and this machine has %s, so that bits may differ; replay it where it was trained", part.what, part.then, part.now)
+	for _, then := range by {
+		for _, part := range []struct{ what, then, now string }{
+			{"processor", then.Processor, now.Processor},
+			{"kernels", cmp.Or(then.Kernels, "off"), cmp.Or(now.Kernels, "off")},
+			{"cores", fmt.Sprint(then.Cores), fmt.Sprint(now.Cores)},
+			{"devices", strings.Join(then.Devices, ", "), strings.Join(now.Devices, ", ")},
+			{"precision", then.Precision, now.Precision},
+			{"TensorFlow", then.TensorFlow, now.TensorFlow},
+			{"gorbit", then.Gorbit, now.Gorbit},
+		} {
+			if part.then != part.now {
+				return fault.Usagef("the run was trained with %s %s, and this machine has %s, so that bits may differ; replay it where it was trained", part.what, part.then, part.now)
+			}
 		}
 	}
 	return nil
