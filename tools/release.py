@@ -50,7 +50,7 @@ def tagged() -> str:
     """Returns the version of the commit's tag.
 
     Raises:
-        dist.Failure: if it has none, or there are changes that are not committed.
+        dist.Failure: if it has none, or there are changes or files that are not committed.
     """
     name = said(*GIT, "describe", "--always", "--tags", "--dirty", "--match", "v*",
                 what="names the commit").strip()  # fmt: skip
@@ -58,6 +58,13 @@ def tagged() -> str:
         raise dist.Failure(
             f"the commit is {name}; expected a tag such as v0.1.0 and no changes: commit them, and "
             "type git tag -a v0.1.0"
+        )
+    new = said(*GIT, "ls-files", "--others", "--exclude-standard", "--", ".", ":!*.pem",
+               what="names new files").split("\n")[:-1]  # fmt: skip
+    if new:  # which would be built, and are no changes to git describe
+        raise dist.Failure(
+            f"{new[0]} is not in the commit; expected no files but its own: commit it and tag that "
+            "commit, or remove it"
         )
     return name[1:]
 

@@ -59,7 +59,12 @@ def test_only_tags_without_changes(checkout: pathlib.Path):
     with pytest.raises(dist.Failure, match=rf"the commit is [0-9a-f]+; {wanted}"):
         release.tagged()
     subprocess.run(["git", "tag", "v0.1.0"], cwd=checkout, check=True)
+    (checkout / "key.pem").write_text("the key may lie in the checkout")
     assert release.tagged() == "0.1.0"
+    (checkout / "new.go").write_text("package main")
+    with pytest.raises(dist.Failure, match=r"new\.go is not in the commit; expected no"):
+        release.tagged()
+    (checkout / "new.go").unlink()
     (checkout / ".gitignore").write_text("/.cache/\n/other/\n")
     with pytest.raises(dist.Failure, match=f"the commit is v0.1.0-dirty; {wanted}"):
         release.tagged()
