@@ -363,8 +363,8 @@ func (s *FS) remember(snap *snapshot) error {
 	if s.cfg.Offline {
 		return nil
 	}
-	if err := writeListing(snap); err != nil {
-		return err
+	if err := writeListing(snap); err != nil { // the files are there, and are found without it
+		s.cfg.Log.Warn("the list of the repository's files is not kept, so that without the hub only those are known that were downloaded", "repository", snap.String(), "error", err)
 	}
 	if snap.revision == snap.commit || s.kept(snap.address) == snap.commit {
 		return nil

@@ -99,6 +99,23 @@ func TestHalfOffline(t *testing.T) {
 	lacks(err, "model.safetensors")
 }
 
+// TestListingNotKept downloads where the folder for lists of files cannot be written, and says so.
+func TestListingNotKept(t *testing.T) {
+	h := start(t)
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GORBIT_CACHE", file)
+	var log bytes.Buffer
+	if _, err := open(h, &log, false).Copy(t.Context(), "hub:acme/encoder/config.json", nil); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "the list of the repository's files is not kept") {
+		t.Errorf("the log has %s", log.String())
+	}
+}
+
 // TestCopy downloads what a model is read from, in the layout of huggingface_hub, once, and finds it
 // without the hub.
 func TestCopy(t *testing.T) {
