@@ -88,7 +88,10 @@ def tensorflow(machine: str) -> pathlib.Path:
     if machine != platform.machine():
         found = sorted((ROOT / ".cache" / "arm64" / "tensorflow").glob("2.*/lib"))
         if len(found) != 1:
-            raise Failure(f"{len(found)} libraries for ARM are there; expected one: run make arm64")
+            raise Failure(
+                f"{len(found)} libraries for ARM are in .cache/arm64/tensorflow; expected one: "
+                "remove that folder, and run make arm64"
+            )
         return found[0]
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.submodule_search_locations:
