@@ -172,7 +172,7 @@ func TestStopStrings(t *testing.T) {
 }
 
 // TestCancel takes requests out at every call, also between a batch and its logits, and checks that the rest
-// has the results that it has alone.
+// has the results that it has alone, also those whose prompts begin as one that is taken out.
 func TestCancel(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 50 {
@@ -187,7 +187,7 @@ func TestCancel(t *testing.T) {
 			if id%3 == 0 {
 				c.DoSample, c.NumBeams = false, 3
 			}
-			requests[id] = generate.Request{ID: id, Number: id, Prompt: []int32{int32(id), 1}, Config: c}
+			requests[id] = generate.Request{ID: id, Number: id, Prompt: []int32{4, 1, int32(id / 4), 1, int32(id)}, Config: c}
 			if err := s.Add(requests[id]); err != nil {
 				t.Fatal(err)
 			}

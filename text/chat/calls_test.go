@@ -75,6 +75,11 @@ func FuzzCalls(f *testing.F) {
 			if len(calls) == 0 && text != answer {
 				t.Errorf("%q: no calls, and the text %q", answer, text)
 			}
+			for i := range answer {
+				if certain := template.Certain(answer[:i]); !strings.HasPrefix(text, certain) {
+					t.Errorf("%q: certain of %q is %q, and the text is %q", answer, answer[:i], certain, text)
+				}
+			}
 			if certain := template.Certain(answer); !strings.HasPrefix(text, certain) {
 				t.Errorf("%q: certain is %q of %q", answer, certain, text)
 			}
