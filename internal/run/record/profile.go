@@ -23,6 +23,7 @@ type Profile struct {
 	Out         io.Writer
 
 	trace   *strategy.Trace // nil before the first update
+	from    int64           // the first update that was traced, after First where a run goes on within the profile
 	made    int64           // the last update that was traced
 	spans   []span          // of this process
 	waited  []span          // for batches since the last call
@@ -61,7 +62,7 @@ func (p *Profile) Before(ctx context.Context, first int64, _ []strategy.StepInpu
 	}
 	p.began = time.Now()
 	if p.trace == nil {
-		p.trace = new(strategy.Trace)
+		p.trace, p.from = new(strategy.Trace), first
 	} else {
 		next := p.began
 		if len(waited) > 0 {
@@ -102,7 +103,7 @@ func (p *Profile) Close() error {
 	}
 	p.written = true
 	t := timelineOf(p.trace.Calls(), p.spans)
-	steps := fmt.Sprintf("%d-%d", p.First, p.made)
+	steps := fmt.Sprintf("%d-%d", p.from, p.made)
 	content, err := t.chrome()
 	if err != nil {
 		return fmt.Errorf("profile: %w", err)
@@ -124,7 +125,7 @@ func (p *Profile) Close() error {
 			return fmt.Errorf("profile: %w", err)
 		}
 	}
-	return t.table(p.Out, fmt.Sprintf("profile of steps %d to %d in %s; the costliest operations of %.3g s:", p.First, p.made, path, t.seconds()))
+	return t.table(p.Out, fmt.Sprintf("profile of steps %d to %d in %s; the costliest operations of %.3g s:", p.from, p.made, path, t.seconds()))
 }
 
 // Written reports whether there is a profile.

@@ -3,6 +3,8 @@ package record
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -30,6 +32,25 @@ func TestTogether(t *testing.T) {
 		if got := h.Together(c.first, c.n); got != c.histograms {
 			t.Errorf("histograms: %d of %d updates from %d on, expected %d", got, c.n, c.first, c.histograms)
 		}
+	}
+}
+
+// TestProfileContinued traces the rest of a profile whose first update was made before: the profile says so,
+// and leaves that of the others alone.
+func TestProfileContinued(t *testing.T) {
+	var out strings.Builder
+	p := &Profile{First: 5, Last: 7, Folder: t.TempDir(), Out: &out}
+	for first := int64(6); first <= 7; first++ {
+		if _, err := p.Before(t.Context(), first, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.After(t.Context(), first, []strategy.Result{{Applied: true, Iterations: first}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of, err := os.ReadDir(filepath.Join(p.Folder, "profile"))
+	if err != nil || len(of) != 1 || of[0].Name() != "6-7" || !strings.HasPrefix(out.String(), "profile of steps 6 to 7 in ") {
+		t.Errorf("the profile is in %v, %v, with\n%s", of, err, &out)
 	}
 }
 
