@@ -73,7 +73,7 @@ type Report struct {
 type FLOPsReport struct {
 	RowLength int     `json:"row_length"`
 	Forward   float64 `json:"forward_per_token"`
-	Training  float64 `json:"training_per_token"`
+	Training  float64 `json:"training_per_token,omitempty"` // 0 of phases: not known
 }
 
 // FunctionReport describes a function of the contract.
@@ -166,16 +166,7 @@ func Inspect(e *Export) *Report {
 	for _, s := range c.States {
 		r.StateBytes += s.Elements() * dtype.Of(s.DType).Size()
 	}
-	if flops := c.Model.FLOPs; flops.PerToken == 0 {
-		r.FLOPsPerExample = flops.PerExample
-	} else {
-		longest := c.Model.ConfigInt("max_position_embeddings")
-		for _, n := range rowLengths {
-			if longest == 0 || n <= longest {
-				r.FLOPs = append(r.FLOPs, FLOPsReport{n, flops.Forward(n), flops.Training(n)})
-			}
-		}
-	}
+	r.costs(c)
 	for _, name := range c.functions() {
 		f := e.Functions[name]
 		report := FunctionReport{
@@ -269,13 +260,13 @@ func (r *Report) Write(w io.Writer) error {
 		p.title("FLOPs per token")
 		p.row("row length", "forward", "training")
 		for _, f := range r.FLOPs {
-			p.row(fmt.Sprint(f.RowLength), flopsText(f.Forward), flopsText(f.Training))
+			p.row(fmt.Sprint(f.RowLength), flopsText(f.Forward), r.trainingText(f.Training))
 		}
 	}
 	if r.FLOPsPerExample > 0 {
 		p.title("FLOPs per example")
 		p.row("forward", flopsText(r.FLOPsPerExample))
-		p.row("training", flopsText(trainingFactor*r.FLOPsPerExample))
+		p.row("training", r.trainingText(trainingFactor*r.FLOPsPerExample))
 	}
 	p.title("features")
 	for _, f := range r.Features {
@@ -466,6 +457,35 @@ func listText(list []string) string {
 		return "none"
 	}
 	return strings.Join(list, ", ")
+}
+
+// costs sets what the model costs, as far as it is known.
+func (r *Report) costs(c *Contract) {
+	flops := c.Model.FLOPs
+	if flops.PerToken == 0 {
+		r.FLOPsPerExample = flops.PerExample
+		return
+	}
+	longest := c.Model.ConfigInt("max_position_embeddings")
+	for _, n := range rowLengths {
+		if longest > 0 && n > longest {
+			continue
+		}
+		report := FLOPsReport{n, flops.Forward(n), flops.Training(n)}
+		if len(c.Phases) > 0 {
+			report.Training = 0
+		}
+		r.FLOPs = append(r.FLOPs, report)
+	}
+}
+
+// trainingText writes what a training step costs. That of phases is not known: the cost of the model is that
+// of what predictions call.
+func (r *Report) trainingText(n float64) string {
+	if len(r.Phases) > 0 {
+		return "not known of phases"
+	}
+	return flopsText(n)
 }
 
 func flopsText(n float64) string { return words.Scaled(n, "", "k", "M", "G", "T", "P") }

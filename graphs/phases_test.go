@@ -90,3 +90,16 @@ func TestPhasesOfFunctions(t *testing.T) {
 	}
 	opens("function gradients_first: output gradient/model/conv/bias is of a variable that the phase does not update")
 }
+
+// TestPhasesCost reports no cost of a training step that nobody knows.
+func TestPhasesCost(t *testing.T) {
+	for _, c := range []struct {
+		phases []Phase
+		want   string
+	}{{nil, "training  3 k\n"}, {[]Phase{{Name: "first", Every: 1}}, "training  not known of phases\n"}} {
+		var text strings.Builder
+		if err := (&Report{FLOPsPerExample: 1000, Phases: c.phases}).Write(&text); err != nil || !strings.Contains(text.String(), c.want) {
+			t.Errorf("%v; expected %q in\n%s", err, c.want, &text)
+		}
+	}
+}

@@ -34,7 +34,7 @@ func (m *Model) CheckGradients() error {
 	case p.Local != nil:
 		return errors.New("the workers read the batches themselves, and keep only the next one")
 	case p.Gradients == nil:
-		return errors.New("XLA compiles the step as one program, which gives no gradients")
+		return errors.New("XLA compiles the step as one program, which gives no gradients; expected an export without --xla")
 	}
 	return nil
 }

@@ -134,9 +134,10 @@ func (t *training) source(on prepare.Placed, filled *loop.Filling) (runner.Sourc
 }
 
 // flops returns what the model costs, as far as it is known: the backward pass of frozen layers is
-// left out in part, and the contract does not say what it would take.
+// left out in part, and the contract does not say what it would take. Nor does it say what phases compute:
+// the model of the contract is what predictions call.
 func (t *training) flops() graphs.FLOPs {
-	if len(t.groups.Frozen()) > 0 {
+	if len(t.groups.Frozen()) > 0 || len(t.Export.Contract.Phases) > 0 {
 		return graphs.FLOPs{}
 	}
 	return t.Export.Contract.Model.FLOPs
@@ -454,7 +455,7 @@ func (a *attempt) inspect() (explain func(context.Context, int64) string, err er
 			err = of.CheckGradients()
 		}
 		if err != nil {
-			return params.Errorf(param, "is %v, and %w; leave it out, or take an export without --xla", value, err)
+			return params.Errorf(param, "is %v, and %w; leave it out", value, err)
 		}
 		return nil
 	}

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -103,6 +105,19 @@ func TestPhasesKilled(t *testing.T) {
 	newKiller(t, p).endsAsAnother(t, func(files []string, kills int) bool { return len(files) > 2*kills })
 }
 
+// TestPhasesCost wants no figure of what phases compute, of which the model of the contract says nothing.
+func TestPhasesCost(t *testing.T) {
+	c := &graphs.Contract{Model: graphs.Model{FLOPs: graphs.FLOPs{PerExample: 10}}}
+	of := &training{Setup: &prepare.Setup{Export: &graphs.Export{Contract: c}}}
+	if got := of.flops(); got.PerExample != 10 {
+		t.Errorf("a step costs %+v", got)
+	}
+	c.Phases = []graphs.Phase{{Name: "first", Every: 1}}
+	if got := of.flops(); got != (graphs.FLOPs{}) {
+		t.Errorf("phases cost %+v", got)
+	}
+}
+
 // TestPhasesNotThere wants a sentence for each param that training in phases does not have.
 func TestPhasesNotThere(t *testing.T) {
 	for _, c := range []struct {
@@ -112,6 +127,7 @@ func TestPhasesNotThere(t *testing.T) {
 		{func(p *params.Params) { p.Train.StepsPerCall = 4 }, "train.steps_per_call is 4, and a step of the graph has 2 phases, each of which is a call; expected 1"},
 		{func(p *params.Params) { p.Optimizer.EMA = 0.9 }, "optimizer.ema is 0.9, and a step of the graph has 2 phases, for which no averages are kept; expected 0"},
 		{func(p *params.Params) { p.Train.DebugNumerics = true }, "train.debug_numerics is true, and a step of the graph has 2 phases, each with gradients of its own; leave it out"},
+		{func(p *params.Params) { p.Summary.HistogramInterval = 4 }, "summary.histogram_interval is 4, and a step of the graph has 2 phases, each with gradients of its own; leave it out"},
 		{func(p *params.Params) { p.Optimizer.SWA = 5 }, "optimizer.swa is 5, and a step of the graph has 2 phases, for which no averages are kept; expected 0"},
 		{func(p *params.Params) { p.Strategy.Workers, p.Strategy.Input = "127.0.0.1:1", params.InputLocal }, "strategy.input is local, and a step of the graph has 2 phases, each of which reads the batch; leave it out"},
 		{func(p *params.Params) { p.Strategy.TPU = "127.0.0.1:1" }, "strategy.tpu is 127.0.0.1:1, and a step of the graph has 2 phases, which a TPU cannot make; expected a CPU or GPU; leave out --tpu"},

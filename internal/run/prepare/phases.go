@@ -24,6 +24,10 @@ func checkPhases(p params.Params, c *graphs.Contract) error {
 		return params.Errorf("optimizer.ema", "is %v, and %s, for which no averages are kept; expected 0", p.Optimizer.EMA, why)
 	case p.Optimizer.SWA > 0:
 		return params.Errorf("optimizer.swa", "is %v, and %s, for which no averages are kept; expected 0", p.Optimizer.SWA, why)
+	case p.Train.DebugNumerics:
+		return params.Errorf("train.debug_numerics", "is true, and %s, each with gradients of its own; leave it out", why)
+	case p.Summary.HistogramInterval > 0:
+		return params.Errorf("summary.histogram_interval", "is %d, and %s, each with gradients of its own; leave it out, or take summary.histograms, for those of the variables alone", p.Summary.HistogramInterval, why)
 	}
 	return nil
 }
