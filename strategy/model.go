@@ -46,7 +46,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		return nil, err
 	}
 	if p.Train != nil && config.Offload != "" {
-		if err := checkSpace(config.Offload, p.SlotBytes); err != nil {
+		if err := checkSpace(config.Offload, p.FileBytes); err != nil {
 			return nil, err
 		}
 	}

@@ -172,7 +172,7 @@ func offloadRefused(t *testing.T, dir string) {
 			}
 		}
 	}
-	if err := checkSpace(t.TempDir(), []int64{1 << 60}); err == nil || !strings.Contains(err.Error(), "MiB free") {
+	if err := checkSpace(t.TempDir(), 1<<60); err == nil || !strings.Contains(err.Error(), "MiB free") {
 		t.Errorf("%v; expected a disk that is too small", err)
 	}
 	// A file in the place of the folder is found only when the files are made in it.

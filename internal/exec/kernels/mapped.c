@@ -32,7 +32,10 @@ static void* map(const char* folder, size_t bytes) {
   // Without a name, the file ends with the process, however that ends.
   unlink(path);
   // A page that finds no place on the disk when it is written to would end the process.
-  int failed = posix_fallocate(file, 0, (off_t)bytes);
+  int failed;
+  do {
+    failed = posix_fallocate(file, 0, (off_t)bytes);
+  } while (failed == EINTR);
   void* memory = MAP_FAILED;
   if (failed == 0) {
     memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

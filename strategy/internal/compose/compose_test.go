@@ -63,6 +63,23 @@ func TestShardedSlots(t *testing.T) {
 	}
 }
 
+// TestFileBytes counts the slots that are in files, on all replicas, without averages, which are not.
+func TestFileBytes(t *testing.T) {
+	export := exported(t)
+	slots := int64(0)
+	for _, v := range export.Contract.Variables {
+		slots += 2 * 4 * elements(v.Shape)
+	}
+	l := Layout{Devices: devices.Spec{Type: "CPU", Count: 3}.Names(), Train: true, Bucket: 1, Own: true, Average: Averages{Decay: 0.9}, Offload: t.TempDir()}
+	p, err := Compose(export, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 3 * slots; p.FileBytes != want {
+		t.Errorf("%d bytes are in files, expected %d", p.FileBytes, want)
+	}
+}
+
 // TestSharedOnce checks that the correction of AdamW's moments is computed once a step, and not by
 // the update of each variable.
 func TestSharedOnce(t *testing.T) {

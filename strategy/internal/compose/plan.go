@@ -88,6 +88,8 @@ type Plan struct {
 	Kernels []string
 	// SlotBytes is the size of the optimizer's slots on each replica.
 	SlotBytes []int64
+	// FileBytes is the size of the slots of all replicas that are offloaded.
+	FileBytes int64
 }
 
 // GraphDef returns the serialized graph.

@@ -112,6 +112,9 @@ func (c *composer) add(v declared, size int64) (fills []build.Ref) {
 			continue
 		}
 		c.plan.SlotBytes[i] += elements(v.Shape) * size
+		if v.Offloaded {
+			c.plan.FileBytes += elements(v.Shape) * size
+		}
 		fills = append(fills, c.fill(r, v.Variable, v.initial, handle, filled))
 	}
 	assign := assigns[0]
