@@ -3,14 +3,57 @@ package chat
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
+
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 )
 
 // Call is a call of a tool that an answer asks for.
 type Call struct {
 	Name      string
 	Arguments json.RawMessage // a JSON object
+}
+
+// ParseToolCalls reads the calls of tools of a message in OpenAI's form: objects with id, type and function, which
+// has name and arguments, an object or the JSON of one in a text. It returns them as templates take them, with the
+// arguments as objects.
+func ParseToolCalls(data []byte) (json.RawMessage, error) {
+	type function struct {
+		Name      string          `json:"name"`
+		Arguments json.RawMessage `json:"arguments"`
+	}
+	var calls []struct {
+		Index    *int     `json:"index,omitempty"` // as events of a stream have it
+		ID       string   `json:"id,omitempty"`
+		Type     string   `json:"type,omitempty"`
+		Function function `json:"function"`
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&calls); err != nil || len(calls) == 0 {
+		return nil, fmt.Errorf("has tool_calls %s; expected a list of objects with id, type and function", words.Clip(string(data), 60))
+	}
+	for i := range calls {
+		c := &calls[i]
+		if c.Type != "" && c.Type != "function" || c.Function.Name == "" {
+			return nil, fmt.Errorf("has call %d of a tool, of type %.60q and name %.60q; expected type function and a name", i+1, c.Type, c.Function.Name)
+		}
+		var text string
+		if json.Unmarshal(c.Function.Arguments, &text) == nil && text != "" {
+			c.Function.Arguments = json.RawMessage(text)
+		}
+		if !json.Valid(c.Function.Arguments) || bytes.TrimSpace(c.Function.Arguments)[0] != '{' { // valid JSON is not empty
+			return nil, fmt.Errorf("has call %d of a tool with arguments %s; expected an object, or its JSON in a text", i+1, words.Clip(string(c.Function.Arguments), 60))
+		}
+		c.Index, c.Type = nil, "function"
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	err := e.Encode(calls)
+	return bytes.TrimSpace(out.Bytes()), err
 }
 
 // Marks around a call in the answers of Qwen, Hermes and their like, each a JSON object with name and

@@ -20,8 +20,12 @@ import (
 
 // Message is a turn of a conversation.
 type Message struct {
-	Role    string `json:"role"` // system, user or assistant, in most templates
+	Role    string `json:"role"` // system, user, assistant or tool, in most templates
 	Content string `json:"content"`
+	// ToolCalls are the calls of tools that an assistant asked for, as ParseToolCalls returns them, or nil.
+	ToolCalls json.RawMessage `json:"tool_calls,omitempty"`
+	// ToolCallID is which of them the content of a tool answers, or "".
+	ToolCallID string `json:"tool_call_id,omitempty"`
 }
 
 // Assistant is the role whose turns a model learns and writes.
@@ -65,7 +69,7 @@ func (t *Template) With(values map[string]json.RawMessage) (*Template, error) {
 		if slices.Contains(own, name) {
 			return nil, fmt.Errorf("%s is given as a value of the chat template, which has it from the conversation; leave it out", name)
 		}
-		if found, err := regexp.MatchString(`\b`+regexp.QuoteMeta(name)+`\b`, t.format.Template); err != nil || !found {
+		if !t.asks(name) {
 			return nil, fmt.Errorf("the chat template does not ask for %.60s, so that nothing would come of it; leave it out", name)
 		}
 		v, err := jinja.ParseJSON(values[name])
@@ -75,6 +79,12 @@ func (t *Template) With(values map[string]json.RawMessage) (*Template, error) {
 		out.more[name] = v
 	}
 	return &out, nil
+}
+
+// asks reports whether a name is somewhere in the template.
+func (t *Template) asks(name string) bool {
+	found, err := regexp.MatchString(`\b`+regexp.QuoteMeta(name)+`\b`, t.format.Template)
+	return err == nil && found
 }
 
 // Render returns the text of a conversation. With prompt it ends with what an answer of the assistant begins
@@ -90,7 +100,20 @@ type Span struct{ From, To int }
 func (t *Template) render(messages []Message, prompt bool, now time.Time) (string, []Span, error) {
 	list := make([]jinja.Object, len(messages))
 	for i, m := range messages {
-		list[i] = jinja.Object{{Key: "role", Text: m.Role}, {Key: "content", Text: m.Content}}
+		list[i] = jinja.Object{{Key: "role", Value: m.Role}, {Key: "content", Value: m.Content}}
+		if m.ToolCalls != nil {
+			if !t.asks("tool_calls") {
+				return "", nil, fmt.Errorf("message %d has tool_calls, and the chat template does not ask for them; leave them out", i+1)
+			}
+			calls, err := jinja.ParseJSON(m.ToolCalls)
+			if err != nil {
+				return "", nil, fmt.Errorf("tool_calls of message %d: %w", i+1, err)
+			}
+			list[i] = append(list[i], jinja.Field{Key: "tool_calls", Value: calls})
+		}
+		if m.ToolCallID != "" {
+			list[i] = append(list[i], jinja.Field{Key: "tool_call_id", Value: m.ToolCallID})
+		}
 	}
 	values := map[string]any{"messages": list, "tools": nil, "documents": nil, "add_generation_prompt": prompt}
 	for name, token := range t.format.Tokens {

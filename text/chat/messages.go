@@ -17,8 +17,8 @@ var (
 )
 
 // Parse reads a list of messages in JSON: objects with role and content, or as ShareGPT has them, with from (human,
-// gpt or system) and value. A member that is not known may change what is said, so that it is
-// refused unless it is null.
+// gpt or system) and value. Messages with role may have tool_calls, and then no content, and tool_call_id.
+// A member that is not known may change what is said, so that it is refused unless it is null.
 func Parse(data []byte) ([]Message, error) {
 	var all []map[string]*json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil || len(all) == 0 {
@@ -30,6 +30,17 @@ func Parse(data []byte) ([]Message, error) {
 		form := messageForms[0]
 		if _, share := m[messageForms[1][0]]; share {
 			form = messageForms[1]
+		}
+		if calls := m["tool_calls"]; calls != nil && form == messageForms[0] {
+			if err := out[i].called(*calls); err != nil {
+				return nil, fmt.Errorf("message %d %w", i+1, err)
+			}
+			if delete(m, "tool_calls"); m["content"] == nil {
+				m["content"] = &noText
+			}
+		}
+		if id := m["tool_call_id"]; id != nil && form == messageForms[0] && json.Unmarshal(*id, &out[i].ToolCallID) == nil {
+			delete(m, "tool_call_id")
 		}
 		for j, to := range []*string{&out[i].Role, &out[i].Content} {
 			raw := m[form[j]]
@@ -50,4 +61,17 @@ func Parse(data []byte) ([]Message, error) {
 		}
 	}
 	return out, nil
+}
+
+// noText is an empty text in JSON.
+var noText = json.RawMessage(`""`)
+
+// called takes the calls of tools of a message, of which an empty list is none.
+func (m *Message) called(data json.RawMessage) (err error) {
+	var list []json.RawMessage
+	if json.Unmarshal(data, &list) == nil && len(list) == 0 {
+		return nil
+	}
+	m.ToolCalls, err = ParseToolCalls(data)
+	return err
 }

@@ -31,13 +31,13 @@ type conversation struct {
 
 // message is a message of a conversation. The last fields are refused unless they are empty.
 type message struct {
-	Role    string   `json:"role"`
-	Content *content `json:"content"`
+	Role       string            `json:"role"`
+	Content    *content          `json:"content"`
+	ToolCalls  []json.RawMessage `json:"tool_calls"`
+	ToolCallID string            `json:"tool_call_id"`
 
 	Name        string            `json:"name"`
 	Refusal     string            `json:"refusal"`
-	ToolCalls   []json.RawMessage `json:"tool_calls"`
-	ToolCallID  string            `json:"tool_call_id"`
 	Audio       any               `json:"audio"`
 	Annotations []json.RawMessage `json:"annotations"`
 }
@@ -144,8 +144,7 @@ func (in *conversation) extras() []extra {
 		extra{"response_format", in.ResponseFormat != nil && in.ResponseFormat.Type != "text"})
 	for i, m := range in.Messages {
 		for _, e := range []extra{
-			{"name", m.Name != ""}, {"refusal", m.Refusal != ""}, {"tool_calls", len(m.ToolCalls) > 0},
-			{"tool_call_id", m.ToolCallID != ""}, {"audio", m.Audio != nil}, {"annotations", len(m.Annotations) > 0},
+			{"name", m.Name != ""}, {"refusal", m.Refusal != ""}, {"audio", m.Audio != nil}, {"annotations", len(m.Annotations) > 0},
 		} {
 			all = append(all, extra{fmt.Sprintf("messages[%d].%s", i, e.name), e.asked})
 		}
@@ -168,10 +167,19 @@ func (in *conversation) prompts(m *served, _ int) ([]generate.Request, []int32, 
 	}
 	messages := make([]chat.Message, len(in.Messages))
 	for i, m := range in.Messages {
-		if m.Role == "" || m.Content == nil {
-			return nil, nil, badf("messages[%d] lacks its role or its content; expected both, the role being system, user or assistant", i)
+		if m.Role == "" || m.Content == nil && len(m.ToolCalls) == 0 {
+			return nil, nil, badf("messages[%d] lacks its role or its content; expected both, the role being system, user, assistant or tool", i)
 		}
-		messages[i] = chat.Message{Role: m.Role, Content: string(*m.Content)}
+		messages[i] = chat.Message{Role: m.Role, ToolCallID: m.ToolCallID}
+		if m.Content != nil {
+			messages[i].Content = string(*m.Content)
+		}
+		if len(m.ToolCalls) > 0 {
+			calls, _ := json.Marshal(m.ToolCalls) // which were JSON
+			if messages[i].ToolCalls, err = chat.ParseToolCalls(calls); err != nil {
+				return nil, nil, badf("messages[%d] %v", i, err)
+			}
+		}
 	}
 	ids, err := c.Prompt(m.Generates.Tokenizer, messages, m.Generates.Limits.MaxLength)
 	if err != nil {

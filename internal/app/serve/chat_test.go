@@ -17,7 +17,7 @@ func chats(t testing.TB) Model {
 	t.Helper()
 	m := continues(t, counts{})
 	c, err := predict.NewChat(m.Generates.Tokenizer, chat.Format{
-		Template: "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] %}{{ raise_exception('no ' ~ m.role) }}{% endif %}{{ m.content }} {% if m.role == 'assistant' %}[SEP]{% endif %}{% endfor %}{% if tools %}{{ tools[0].name }} {% endif %}{% if again %}{{ again }} {% endif %}",
+		Template: "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant', 'tool'] %}{{ raise_exception('no ' ~ m.role) }}{% endif %}{{ m.content }} {% if m.tool_calls %}{{ m.tool_calls[0].function.arguments.x }} {% endif %}{% if m.role == 'assistant' %}[SEP]{% endif %}{% endfor %}{% if tools %}{{ tools[0].name }} {% endif %}{% if again %}{{ again }} {% endif %}",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +35,7 @@ func TestChatCompletions(t *testing.T) {
 		{`"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "refusal": null, "tool_calls": null, "annotations": []}, {"role": "user", "content": "b"}]`, "0  c stop | 4 2 6"},
 		{`"messages": [{"role": "user", "content": "a"}], "n": 2, "seed": 1`, "0  b c stop, 1  b c stop | 1 6 7"},
 		{`"messages": [{"role": "user", "content": [{"type": "text", "text": "b"}, {"type": "text", "text": "a"}]}]`, "0  b c stop | 2 3 5"},
+		{`"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": \"b\"}"}}]}, {"role": "tool", "tool_call_id": "1", "content": "b"}]`, "0  c stop | 4 2 6"},
 		{`"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "b"}]`, "0  c stop | 2 2 4"},
 		{`"messages": [{"role": "user", "content": "a"}], "tools": [{"name": "b"}], "tool_choice": "none"`, "0  b c stop | 1 3 4"},
 		{`"messages": [{"role": "user", "content": "b"}], "chat_template_kwargs": {"again": "a"}`, "0  b c stop | 2 3 5"},
@@ -182,7 +183,7 @@ func TestChatCompletionsRefuse(t *testing.T) {
 		{`{` + asked + `, "chat_template_kwargs": {"again": 1.5}}`, "again: there is the number 1.5; expected whole numbers"},
 		{`{"messages": [{"role": "critic", "content": "a"}]}`, "the chat template refuses the conversation: no critic"},
 		{`{"messages": [{"role": "user", "content": "a", "name": "me"}]}`, "messages[0].name asks for what is not served here; leave it out"},
-		{`{"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]}`, "messages[0].tool_calls asks for what is not served here"},
+		{`{"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]}`, "messages[0] has call 1 of a tool, of type \\\"\\\" and name \\\"\\\"; expected type function and a name"},
 		{`{"messages": [{"role": "user", "content": "a", "weight": 1}]}`, `unknown field \"weight\"`},
 		{`{"messages": [{"role": "user", "content": "a a a a a a a a a a a a a"}]}`, "the conversation has 13 tokens; expected less than the 12 that the model takes"},
 		{`{` + asked + `, "tool_choice": "required"}`, "tool_choice asks for what is not served here"},

@@ -332,11 +332,14 @@ func quoted(t string) string {
 	return b.String()
 }
 
-// Object is an object with texts, in their order.
+// Object is an object with its fields in their order.
 type Object []Field
 
-// Field is a key with its text.
-type Field struct{ Key, Text string }
+// Field is a key with its value, a string or a JSON.
+type Field struct {
+	Key   string
+	Value any
+}
 
 // given makes a value of one of Go's: nil, a bool, a string, a []Object or a JSON.
 func given(v any) (value any, bytes int) {
@@ -348,8 +351,9 @@ func given(v any) (value any, bytes int) {
 		for _, o := range v {
 			d := &dict{values: map[string]any{}}
 			for _, f := range o {
-				d.set(f.Key, f.Text)
-				bytes += len(f.Text)
+				v, n := given(f.Value)
+				d.set(f.Key, v)
+				bytes += n
 			}
 			l.items = append(l.items, d)
 		}

@@ -37,6 +37,14 @@ def conversation(*turns: tuple) -> list:
     return [{"role": role, "content": content} for role, content in turns]
 
 
+def called(name: str, function: str, arguments: dict) -> dict:
+    return {
+        "id": name,
+        "type": "function",
+        "function": {"name": function, "arguments": arguments},
+    }
+
+
 CONVERSATIONS = {
     "question": conversation(("user", "What is 2+2?")),
     "system": conversation(
@@ -68,6 +76,27 @@ CONVERSATIONS = {
     ),
     "nothing": [],
 }
+CALLED = {
+    "calls": [
+        *conversation(("user", "Weather?")),
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [
+                called(
+                    "a1",
+                    "get",
+                    {"city": 'U"lm\u00e4 <b>', "days": [1, -2], "all": None},
+                ),
+                called("a2", "list", {}),
+            ],
+        },
+        {"role": "tool", "content": '{"rain": true}', "tool_call_id": "a1"},
+        {"role": "tool", "content": "none"},
+        *conversation(("assistant", "Rain."), ("user", "Thanks")),
+    ],
+}
+"""Conversations for calls.jinja alone, as others ignore what they do not know."""
 
 # What a template fails with.
 FAILURES = (
@@ -103,7 +132,9 @@ def main() -> None:
         template = path.read_bytes().decode()
         cases = {
             f"{name}, prompt" if prompt else name: render(template, messages, prompt)
-            for name, messages in CONVERSATIONS.items()
+            for name, messages in (
+                CONVERSATIONS | (CALLED if path.stem == "calls" else {})
+            ).items()
             for prompt in (False, True)
         }
         templates.append({"name": path.name, "template": template, "cases": cases})
@@ -114,7 +145,8 @@ def main() -> None:
             templates.append(
                 {"name": name, "template": template, "cases": {"turns": case}}
             )
-    golden = {"tokens": TOKENS, "conversations": CONVERSATIONS, "templates": templates}
+    conversations = CONVERSATIONS | CALLED
+    golden = {"tokens": TOKENS, "conversations": conversations, "templates": templates}
     out.write_text(json.dumps(golden, ensure_ascii=False, indent=1) + "\n")
 
 
