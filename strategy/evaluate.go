@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
 
@@ -16,10 +15,6 @@ func (m *Model) Evaluate(ctx context.Context, features []Feature) (map[string][]
 
 // Predict implements Strategy.
 func (m *Model) Predict(ctx context.Context, features []Feature) (map[string][]float64, error) {
-	if m.between != nil {
-		kernels.Threads(m.config.IntraOpThreads, m.config.IntraOpThreads)
-		defer m.between()
-	}
 	return m.onReplica(ctx, m.plan.Predict, features)
 }
 

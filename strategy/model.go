@@ -3,7 +3,6 @@ package strategy
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -17,8 +16,6 @@ import (
 // Model is a Strategy that holds all replicas in one graph and runs it in one session.
 type Model struct {
 	export  *graphs.Export
-	target  target
-	config  Config
 	session *session
 	plan    *compose.Plan
 	runtime Runtime
@@ -29,9 +26,6 @@ type Model struct {
 	mu    sync.Mutex
 	calls []int   // evaluations and predictions in flight, by replica
 	times []Times // by replica; empty if there is only one
-
-	alone   *Model // see Alone; nil before it
-	between func() // of a model that Alone returned: sets the threads of kernels for what runs between its calls
 }
 
 var _ Strategy = (*Model)(nil)
@@ -58,7 +52,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
-	m := &Model{export: export, target: t, config: config, session: s, plan: p, calls: make([]int, len(p.Predict)), runtime: newRuntime(t, p, config)}
+	m := &Model{export: export, session: s, plan: p, calls: make([]int, len(p.Predict)), runtime: newRuntime(t, p, config)}
 	if p.Train != nil {
 		m.times = make([]Times, len(p.Train.Clocks))
 	}
@@ -149,9 +143,4 @@ func (m *Model) Runtime() Runtime { return m.runtime }
 func (m *Model) GraphDef() ([]byte, error) { return m.plan.GraphDef() }
 
 // Close implements Strategy. A session with other servers that do not answer is left behind.
-func (m *Model) Close() error {
-	if m.alone != nil {
-		return errors.Join(m.alone.Close(), m.session.close())
-	}
-	return m.session.close()
-}
+func (m *Model) Close() error { return m.session.close() }

@@ -67,8 +67,5 @@ func (m *Model) Assign(ctx context.Context, values map[string]*tf.Tensor) error 
 	if t := values[m.export.Contract.Optimizer.Iterations]; t != nil {
 		m.updates = t.Value().(int64)
 	}
-	if m.alone != nil {
-		return m.alone.Assign(ctx, values)
-	}
 	return nil
 }

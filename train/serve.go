@@ -1,11 +1,7 @@
 package train
 
 import (
-	"context"
-
 	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/internal/run/prepare"
-	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
@@ -18,24 +14,6 @@ func (r *Run) TextModel() predict.Model {
 
 // BatchModel returns what answers batches of Layout with the checkpoint that Load restored.
 func (r *Run) BatchModel() predict.BatchModel { return batchModel{r, r.outputs()} }
-
-// Alone returns the run for answers that no others are computed beside: each call of its TextModel and its
-// BatchModel uses all cores, while one of r's uses its share if there are several InFlight. It returns nil
-// where a call of r has all cores anyway, and where the params say how many threads operations have. It
-// shares the memory of r's variables, and is closed with r. See strategy.Model.Alone.
-func (r *Run) Alone(ctx context.Context) (*Run, error) {
-	m, ok := r.on.Strategy.(*strategy.Model)
-	if !ok || r.Params.Runtime.IntraOpThreads > 0 {
-		return nil, nil
-	}
-	on, err := m.Alone(ctx)
-	if on == nil || err != nil {
-		return nil, err
-	}
-	alone := *r
-	alone.on = prepare.Placed{Strategy: on}
-	return &alone, nil
-}
 
 // InFlight returns the number of calls of TextModel or BatchModel that keep the devices busy.
 func (r *Run) InFlight() int { return r.on.Runtime().InFlight }

@@ -31,7 +31,6 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
-	"github.com/gorbit-ml/gorbit/internal/exec/tfprocess"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train"
@@ -143,9 +142,6 @@ func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, ou
 		return err
 	}
 	defer on.Close()
-	if err := tfprocess.SessionThreads(); err != nil {
-		return err
-	}
 	var models []serve.Model
 	if s.run.given() {
 		r := s.run
@@ -264,16 +260,10 @@ func (s *serveFlags) open(ctx context.Context, arg string, env train.Env) (serve
 		}
 		m := savedModel(model, name, version)
 		if model.Maker != nil {
-			m.Generates, err = s.generates(ctx, *model.Maker, model.Tokenizer, env.Log, model.Generator)
-		} else if m.Texts != nil {
-			var alone *saved.Model
-			if alone, err = model.Alone(); alone != nil {
-				m.Texts.Alone = alone
+			if m.Generates, err = s.generates(ctx, *model.Maker, model.Tokenizer, env.Log, model.Generator); err != nil {
+				closeQuietly(model, env.Log)
+				return serve.Model{}, nil, err
 			}
-		}
-		if err != nil {
-			closeQuietly(model, env.Log)
-			return serve.Model{}, nil, err
 		}
 		env.Log.Info("serving", "model", name, "folder", folder, "version", version, "lanes", m.Lanes)
 		return m, func() { closeQuietly(model, env.Log) }, nil
@@ -292,11 +282,6 @@ func (s *serveFlags) openRun(ctx context.Context, r runFlags, name string, env t
 	m, err := runModel(run, name, step)
 	if err == nil && run.Generates() {
 		m.Generates, err = s.generates(ctx, run.Maker(), m.Texts.Tokenizer, env.Log, run.Generator)
-	} else if err == nil && m.Texts != nil {
-		var alone *train.Run
-		if alone, err = run.Alone(ctx); alone != nil {
-			m.Texts.Alone = alone.TextModel()
-		}
 	}
 	if err != nil {
 		run.Close()

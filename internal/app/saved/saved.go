@@ -10,7 +10,6 @@ package saved
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -59,11 +58,7 @@ type Model struct {
 
 	graph   *tf.Graph // kept: its finalizer frees memory that the session uses
 	session *tf.Session
-	cores   bool   // whether a call uses all cores
-	lone    bool   // whether Alone returned the model
-	alone   *Model // see Alone; nil before it
-	rows    call   // of an example in each row, or of features side by side
-	packed  *call  // of the signature of packed rows; nil without
+	packed  *call // of the signature of packed rows; nil without
 	// longest is the most tokens of a row of packed texts; 0 makes rows as long as the longest text,
 	// because attention covers whole rows.
 	longest int
@@ -130,32 +125,25 @@ func (m *Model) load(meta *cpb.MetaGraphDef, own bool) error {
 	if err != nil {
 		return err
 	}
-	m.Lanes, m.cores = 2, true
-	intra, inter := 0, 0
+	config := &cpb.ConfigProto{AllowSoftPlacement: true, GpuOptions: &cpb.GPUOptions{AllowGrowth: true}}
+	m.Lanes = 2
 	if n := runtime.NumCPU(); own && n <= mostLanes && m.Maker == nil { // whose next tokens are computed by one call at a time
-		m.Lanes, m.cores = n, n == 1
-		intra, inter = 1, n
+		m.Lanes = n
+		config.IntraOpParallelismThreads, config.InterOpParallelismThreads = 1, int32(n)
 		kernels.Threads(1, 1)
+	}
+	options, err := proto.Marshal(config)
+	if err != nil {
+		return err
 	}
 	m.graph = tf.NewGraph()
 	if err := m.graph.Import(def, ""); err != nil {
 		return err
 	}
-	if m.session, err = m.newSession(intra, inter); err != nil {
+	if m.session, err = tf.NewSession(m.graph, &tf.SessionOptions{Config: options}); err != nil {
 		return err
 	}
 	return m.restore(meta.GetSaverDef())
-}
-
-// newSession returns a session of the graph with numbers of threads; 0 is TensorFlow's choice.
-func (m *Model) newSession(intra, inter int) (*tf.Session, error) {
-	options, err := proto.Marshal(&cpb.ConfigProto{
-		AllowSoftPlacement: true, GpuOptions: &cpb.GPUOptions{AllowGrowth: true},
-		IntraOpParallelismThreads: int32(intra), InterOpParallelismThreads: int32(inter)})
-	if err != nil {
-		return nil, err
-	}
-	return tf.NewSession(m.graph, &tf.SessionOptions{Config: options})
 }
 
 // rowTokens is the most tokens of a row if attention looks at one text only. It limits what grows with
@@ -232,11 +220,11 @@ func (m *Model) connect(meta *cpb.MetaGraphDef, signature *cpb.SignatureDef) err
 	for _, a := range m.Answers {
 		names = append(names, a.Name)
 	}
-	var err error
-	if m.rows, err = m.callOf(m.Description.Inputs, m.Description.Outputs, names); err != nil {
+	rows, err := m.callOf(m.Description.Inputs, m.Description.Outputs, names) // one example in a row, or features side by side
+	if err != nil {
 		return err
 	}
-	m.Run = m.by(m.rows)
+	m.Run = m.by(rows)
 	served := meta.GetSignatureDef()[layout.Signature]
 	for name, info := range served.GetInputs() {
 		m.Inputs = append(m.Inputs, argOf(name, info))
@@ -323,10 +311,6 @@ func (m *Model) by(c call) described.Run {
 		if err != nil {
 			return nil, err
 		}
-		if m.lone {
-			kernels.Threads(0, 0)
-			defer kernels.Threads(1, 1)
-		}
 		out, err := m.session.Run(feeds, c.outputs, nil)
 		if err != nil {
 			return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
@@ -346,10 +330,5 @@ func (m *Model) Generator(ctx context.Context, l generate.Limits) (generate.Mode
 	})
 }
 
-// Close frees the session, and that of the model that Alone returned.
-func (m *Model) Close() error {
-	if m.alone != nil {
-		return errors.Join(m.alone.Close(), m.session.Close())
-	}
-	return m.session.Close()
-}
+// Close frees the session.
+func (m *Model) Close() error { return m.session.Close() }

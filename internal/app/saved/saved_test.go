@@ -159,51 +159,6 @@ func TestAnswersLaws(t *testing.T) {
 	}
 }
 
-// TestAlone compares the answers of the model for calls that are alone, packed and padded, with those of the
-// model whose variables it shares.
-func TestAlone(t *testing.T) {
-	m, examples, _ := open(t)
-	m.cores = false // as on a machine of few cores
-	alone, err := m.Alone()
-	if err != nil || alone == nil {
-		t.Fatalf("%v, %v; expected a model for calls that are alone", alone, err)
-	}
-	if again, err := m.Alone(); again != alone || err != nil {
-		t.Errorf("the second time there is another one, or %v", err)
-	}
-	for range 2 {
-		want, err := m.Predict(t.Context(), examples)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, e := range examples {
-			got, err := alone.Predict(t.Context(), []text.Encoding{e})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !same(got[0], want[i]) {
-				t.Errorf("answer %d is %v, expected %v", i, got[0], want[i])
-			}
-		}
-		m.packed, alone.packed = nil, nil
-	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := alone.Predict(t.Context(), examples[:1]); err == nil {
-		t.Error("it answers after the model was closed")
-	}
-}
-
-// TestNotAlone wants no second session where a call has all cores.
-func TestNotAlone(t *testing.T) {
-	m, _, _ := open(t)
-	m.cores = true
-	if alone, err := m.Alone(); alone != nil || err != nil {
-		t.Errorf("%v, %v; expected none", alone, err)
-	}
-}
-
 // TestDamaged removes what a model needs.
 func TestDamaged(t *testing.T) {
 	m, _, _ := open(t)

@@ -44,9 +44,8 @@ type batcherConfig struct {
 	delay time.Duration
 	// queue is the most examples that may wait.
 	queue int
-	// compute returns the outputs for the examples of a batch. alone means that no other lane computes
-	// one, and that no example waits.
-	compute func(batch []item, alone bool) ([]predict.Result, error)
+	// compute returns the outputs for the examples of a batch.
+	compute func([]item) ([]predict.Result, error)
 	// batched is told of every batch before it is computed: the examples, and how long the first
 	// one has waited.
 	batched func([]item, time.Duration)
@@ -137,16 +136,16 @@ func (b *batcher) close() {
 
 // lane computes one batch after the other.
 func (b *batcher) lane() {
-	for batch, alone := b.next(); batch != nil; batch, alone = b.next() {
+	for batch := b.next(); batch != nil; batch = b.next() {
 		b.batched(batch, time.Since(batch[0].call.since))
-		b.run(batch, alone)
+		b.run(batch)
 	}
 }
 
 // run computes a batch. If that fails, each call is computed alone, so that only the one whose examples
 // are at fault fails.
-func (b *batcher) run(batch []item, alone bool) {
-	results, err := b.compute(batch, alone)
+func (b *batcher) run(batch []item) {
+	results, err := b.compute(batch)
 	if err == nil || batch[0].call == batch[len(batch)-1].call {
 		b.deliver(batch, results, err)
 		return
@@ -156,7 +155,7 @@ func (b *batcher) run(batch []item, alone bool) {
 		if n < 0 {
 			n = len(batch)
 		}
-		results, err := b.compute(batch[:n], false)
+		results, err := b.compute(batch[:n])
 		b.deliver(batch[:n], results, err)
 		batch = batch[n:]
 	}
@@ -179,9 +178,8 @@ func (b *batcher) deliver(batch []item, results []predict.Result, err error) {
 	}
 }
 
-// next waits for the examples of a batch, and reports whether that is alone, as for compute. No examples mean
-// that the batcher is closed and its queue empty.
-func (b *batcher) next() (batch []item, alone bool) {
+// next waits for the examples of a batch; nil means that the batcher is closed and its queue empty.
+func (b *batcher) next() []item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.idle++
@@ -189,14 +187,13 @@ func (b *batcher) next() (batch []item, alone bool) {
 	for {
 		for len(b.queue) == 0 {
 			if b.closed {
-				return nil, false
+				return nil
 			}
 			b.wake.Wait()
 		}
 		left := b.delay - time.Since(b.queue[0].call.since)
 		if left <= 0 || b.closed || b.full() {
-			batch = b.take()
-			return batch, b.idle == b.lanes && len(b.queue) == 0
+			return b.take()
 		}
 		timer := time.AfterFunc(left, b.wake.Broadcast)
 		b.wake.Wait()

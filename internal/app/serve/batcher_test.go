@@ -23,7 +23,7 @@ func batches(c batcherConfig) (b *batcher, calls chan []item, hold chan struct{}
 	calls, hold = make(chan []item, 100), make(chan struct{})
 	c.lanes, c.queue, c.examples = max(1, c.lanes), max(8, c.queue), max(8, c.examples)
 	c.batched = func([]item, time.Duration) {}
-	c.compute = func(batch []item, _ bool) ([]predict.Result, error) {
+	c.compute = func(batch []item) ([]predict.Result, error) {
 		calls <- batch
 		<-hold
 		return make([]predict.Result, len(batch)), nil
@@ -104,71 +104,6 @@ func TestLanesShare(t *testing.T) {
 		close(hold)
 		b.close()
 	})
-}
-
-// TestAlone holds which batches are alone: those that are taken while all lanes are idle and nothing else
-// waits.
-func TestAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lone, hold := make(chan bool, 10), make(chan struct{})
-		b := newBatcher(batcherConfig{lanes: 2, cost: 10, examples: 8, queue: 8,
-			batched: func([]item, time.Duration) {},
-			compute: func(batch []item, alone bool) ([]predict.Result, error) {
-				lone <- alone
-				<-hold
-				return make([]predict.Result, len(batch)), nil
-			}})
-		var done sync.WaitGroup
-		ask := func(e []example) {
-			done.Go(func() {
-				if _, err := b.answer(t.Context(), e); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
-		synctest.Wait() // until both lanes are idle
-		ask(withCosts(3))
-		if !<-lone {
-			t.Error("the only batch is not alone")
-		}
-		ask(withCosts(3))
-		if <-lone {
-			t.Error("a batch is alone beside another one")
-		}
-		hold <- struct{}{}
-		hold <- struct{}{}
-		synctest.Wait()
-		ask(withCosts(3, 3))
-		if one, two := <-lone, <-lone; one || two {
-			t.Errorf("two lanes share a request: %v, %v; expected that neither is alone", one, two)
-		}
-		close(hold)
-		done.Wait()
-		b.close()
-	})
-}
-
-// TestAloneReachesItsModel holds that a batch that is alone is computed by the model for it.
-func TestAloneReachesItsModel(t *testing.T) {
-	both, alone := textModel{calls: make(chan []text.Encoding, 9)}, textModel{calls: make(chan []text.Encoding, 9)}
-	m := texts(t, both)
-	m.Texts.Alone = alone
-	s := start(t, config(), m)
-	if err := s.Warm(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if len(both.calls) != 1 || len(alone.calls) != 1 {
-		t.Errorf("%d and %d calls made both models ready, expected one each", len(both.calls), len(alone.calls))
-	}
-	for i := 2; i < 4; i++ {
-		if status, body := ask(s, "POST", "/v1/models/words:answer", `{"text": "a b"}`); status != http.StatusOK {
-			t.Fatal(status, body)
-		}
-		if len(both.calls) != 1 || len(alone.calls) != i {
-			t.Errorf("%d calls of the model and %d of that for batches that are alone, expected 1 and %d", len(both.calls), len(alone.calls), i)
-		}
-	}
 }
 
 // TestDelay holds that examples wait for others as long as the delay, and no longer than their batch is

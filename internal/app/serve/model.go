@@ -40,10 +40,7 @@ func (m *Model) sourced() bool { return m.Generates != nil && m.Generates.Limits
 
 // Texts answer texts and pairs of texts.
 type Texts struct {
-	Model predict.Model
-	// Alone answers a batch while no other is computed, with what several lanes would use together; nil is
-	// Model.
-	Alone     predict.Model
+	Model     predict.Model
 	Tokenizer *text.Tokenizer
 	// MaxLength is the most tokens of an example.
 	MaxLength int
@@ -117,16 +114,12 @@ type example struct {
 }
 
 // compute returns the outputs of the examples of a batch.
-func (t *Texts) compute(ctx context.Context, batch []item, alone bool) ([]predict.Result, error) {
-	model := t.Model
-	if alone && t.Alone != nil {
-		model = t.Alone
-	}
+func (t *Texts) compute(ctx context.Context, batch []item) ([]predict.Result, error) {
 	encodings := make([]text.Encoding, len(batch))
 	for k, i := range batch {
 		encodings[k] = i.encoding
 	}
-	return checked(len(batch))(model.Predict(ctx, encodings))
+	return checked(len(batch))(t.Model.Predict(ctx, encodings))
 }
 
 // compute returns the outputs of the examples of a batch.

@@ -165,14 +165,10 @@ func (s *Server) batches(m *Model) batcherConfig {
 	}
 	// A call of the model has no deadline: other requests share it.
 	if m.Texts != nil {
-		b.compute = func(batch []item, alone bool) ([]predict.Result, error) {
-			return m.Texts.compute(context.Background(), batch, alone)
-		}
+		b.compute = func(batch []item) ([]predict.Result, error) { return m.Texts.compute(context.Background(), batch) }
 	} else {
 		b.cost = b.examples
-		b.compute = func(batch []item, _ bool) ([]predict.Result, error) {
-			return m.Features.compute(context.Background(), batch)
-		}
+		b.compute = func(batch []item) ([]predict.Result, error) { return m.Features.compute(context.Background(), batch) }
 	}
 	return b
 }
@@ -183,10 +179,7 @@ func (s *Server) Warm(ctx context.Context) error {
 	for _, m := range s.models {
 		g, ctx := errgroup.WithContext(ctx)
 		for range m.Lanes {
-			g.Go(func() error { return m.warmUp(ctx, false) })
-		}
-		if m.Texts != nil && m.Texts.Alone != nil {
-			g.Go(func() error { return m.warmUp(ctx, true) })
+			g.Go(func() error { return m.warmUp(ctx) })
 		}
 		if m.generator != nil {
 			g.Go(func() error { return m.generator.warmUp(ctx) })
@@ -198,8 +191,8 @@ func (s *Server) Warm(ctx context.Context) error {
 	return nil
 }
 
-// warmUp calls the model, or that for batches that are alone, with an example of its own.
-func (m *Model) warmUp(ctx context.Context, alone bool) error {
+// warmUp calls the model with an example of its own.
+func (m *Model) warmUp(ctx context.Context) error {
 	if m.sourced() {
 		return nil
 	}
@@ -208,7 +201,7 @@ func (m *Model) warmUp(ctx context.Context, alone bool) error {
 		return err
 	}
 	e := m.Texts.Tokenizer.EncodeBatch([]text.Pair{{A: "a"}}, m.Texts.MaxLength)
-	_, err := m.Texts.compute(ctx, []item{{example: example{encoding: e[0]}}}, alone)
+	_, err := m.Texts.compute(ctx, []item{{example: example{encoding: e[0]}}})
 	return err
 }
 
