@@ -6,10 +6,11 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -101,11 +102,16 @@ func TestOffloadMemory(t *testing.T) {
 		"intermediate_size": 64, "vocab_size": %d, "max_position_embeddings": %d}`, hidden, tokens, rowLength), "--pooling", "mean")
 	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval = 5, params.NoEval, 3
 	peak := func() int64 {
-		cmd := killer{params: paramsFile(t, p)}.child(t, filepath.Join(t.TempDir(), "run"))
+		folder := filepath.Join(t.TempDir(), "run")
+		cmd := killer{params: paramsFile(t, p)}.child(t, folder)
 		if err := cmd.Run(); err != nil {
 			t.Fatalf("%v: %s", err, cmd.Stderr)
 		}
-		return cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+		run, err := runfolder.Read(folder, false, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run.PeakMemoryMiB << 20
 	}
 	inMemory := peak()
 	p.Strategy.Offload = params.OffloadDisk

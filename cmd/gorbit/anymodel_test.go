@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
 
@@ -188,7 +189,7 @@ func servedRows(t *testing.T, u *user) {
 			t.Errorf("%s: status %d, %s, %v; expected an iris", model, answer.StatusCode, body, err)
 		}
 	}
-	before := peakMemory(server.Process.Pid)
+	before := devices.PeakResident(server.Process.Pid)
 	hostile := []byte(`{"inputs":{"a":[` + strings.Repeat("1,", 8388580) + `1]}}`)
 	var done sync.WaitGroup
 	for range 4 {
@@ -204,16 +205,7 @@ func servedRows(t *testing.T, u *user) {
 		})
 	}
 	done.Wait()
-	if grown := peakMemory(server.Process.Pid) - before; grown > 4*bodies+24*(16<<20) { // as docs/guide/serve.md says
+	if grown := devices.PeakResident(server.Process.Pid) - before; grown > 4*bodies+24*(16<<20) { // as docs/guide/serve.md says
 		t.Errorf("four requests of %d bytes took %d, and may have %d", len(hostile), grown, bodies)
 	}
-}
-
-// peakMemory returns the most memory that a process has had, or 0 where the system does not say it.
-func peakMemory(pid int) int64 {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	var kilobytes int64
-	fmt.Sscan(rest, &kilobytes)
-	return kilobytes << 10
 }

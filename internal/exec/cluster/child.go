@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -206,25 +205,10 @@ func clip(s string) string { return s[:min(len(s), 4096)] }
 // measure returns the resource usage of this process.
 func measure() beat {
 	var b beat
-	if status, err := os.ReadFile("/proc/self/status"); err == nil {
-		b.RSS, b.PeakRSS = kilobytes(status, "VmRSS:"), kilobytes(status, "VmHWM:")
-	}
+	b.RSS, b.PeakRSS = devices.Resident(os.Getpid()), devices.PeakResident(os.Getpid())
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err == nil {
 		b.CPUMillis = (usage.Utime.Nano() + usage.Stime.Nano()) / int64(time.Millisecond)
 	}
 	return b
-}
-
-// kilobytes returns the value of a line such as "VmRSS:   123 kB" in bytes.
-func kilobytes(status []byte, name string) int64 {
-	_, rest, found := bytes.Cut(status, []byte("\n"+name))
-	if !found {
-		return 0
-	}
-	var n int64
-	if _, err := fmt.Sscan(string(rest[:min(len(rest), 64)]), &n); err != nil {
-		return 0
-	}
-	return n << 10
 }

@@ -9,21 +9,16 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 )
 
-// PeakMemory returns the peak memory of the process in bytes.
-func PeakMemory() int64 { return resources().Maxrss << 10 }
+// PeakMemory returns the peak memory of the process in bytes, or 0 if the system does not report it.
+func PeakMemory() int64 { return devices.PeakResident(os.Getpid()) }
 
-// processorTime returns the CPU time of the process on all cores.
+// processorTime returns the CPU time of the process on all cores, or 0 if the system does not report it.
 func processorTime() time.Duration {
-	u := resources()
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// resources returns the resource usage of the process, or zeros if the system does not report it.
-func resources() (u syscall.Rusage) {
+	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return syscall.Rusage{}
+		return 0
 	}
-	return u
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // Memory returns the memory that the process has now, in bytes, or 0 if the system does not report
