@@ -27,7 +27,6 @@ var reading = []string{"Open", "ReadFile"}
 var readPastVFS = map[string]string{
 	"internal/app/servable/part.go":      "the lock of a folder",
 	"internal/exec/cluster/folder.go":    "a lock",
-	"internal/exec/cluster/child.go":     "/proc",
 	"internal/exec/devices/memory.go":    "/proc",
 	"internal/exec/devices/processor.go": "/proc",
 	"internal/exec/peak/busy.go":         "/proc",
