@@ -415,7 +415,7 @@ func (c *Config) formatOf(path string) (Format, error) {
 		f = c.formatOfKind(path, f)
 	}
 	if f == Auto {
-		return Auto, fault.Usagef("convert: the name of %s does not show its format; name it with --format %s", path, c.formats())
+		return Auto, fault.Usagef("convert: the name of %s does not show its format; name it with --format %s", path, c.task().kind.formats())
 	}
 	if f == PlainLines && c.Format == Auto && table.FormatOf(path) == table.Parquet {
 		return Auto, fault.Usagef("convert: %s has columns, and no text column is given; name it with --text-column", path)

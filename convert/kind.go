@@ -53,9 +53,9 @@ func (c *Config) separator() string {
 	return c.LabelSeparator
 }
 
-// formats names the formats of the task.
-func (c *Config) formats() string {
-	switch c.task().kind {
+// formats names the formats of the files of a kind.
+func (k Kind) formats() string {
+	switch k {
 	case Tokens:
 		return "conll, brown, jsonl, json or parquet"
 	case QuestionAnswering:
@@ -93,7 +93,7 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 	}
 	switch {
 	case c.Format == SQuAD && kind != QuestionAnswering, kind == QuestionAnswering && c.Format != Auto && c.Format != SQuAD && c.Format != JSON && c.Format != JSONL && c.Format != Parquet:
-		fail("format is %s for task %s; expected squad, jsonl, json or parquet for task %s, and others for other tasks", c.Format, c.taskName(), QuestionAnswering)
+		fail("format is %s for task %s; expected %s for task %s, and others for other tasks", c.Format, c.taskName(), QuestionAnswering.formats(), QuestionAnswering)
 	case kind == QuestionAnswering && len(c.Labels) > 0:
 		fail("labels are given; task %s has none", QuestionAnswering)
 	case c.ChatColumn != "" && kind != LanguageModel:
@@ -117,13 +117,13 @@ func (c *Config) validateKind(fail func(format string, args ...any)) {
 	case kind == Tokens && c.PairColumn != "":
 		fail("task %s has no pairs; leave out the pair column", c.Task)
 	case tagged && kind != Tokens, c.Format == PlainLines && !kind.texts():
-		fail("format %s is not for task %s; expected tsv, csv, jsonl, json, parquet, npz or tfrecord", c.Format, c.taskName())
+		fail("format %s is not for task %s; expected %s", c.Format, c.taskName(), Classification.formats())
 	case kind == Tokens && (c.Format == CSV || c.Format == TSV):
-		fail("format is %s; expected conll, brown, jsonl, json or parquet for task %s", c.Format, c.Task)
+		fail("format is %s; expected %s for task %s", c.Format, kind.formats(), c.Task)
 	case c.Format == Brown && (c.TextColumn != "" || c.LabelColumn != ""):
 		fail("format %s has no columns; leave out the text column and the label column", Brown)
 	case kind == Choices && slices.Contains([]Format{PlainLines, CoNLL, Brown, SQuAD}, c.Format):
-		fail("format is %s; expected tsv, csv, jsonl, json, parquet, npz or tfrecord for task %s", c.Format, Choices)
+		fail("format is %s; expected %s for task %s", c.Format, kind.formats(), Choices)
 	case kind != Classification && c.LabelThreshold != nil:
 		fail("a label threshold is given; task %s has no use for one", c.Task)
 	case (kind == Regression || kind == Embed) && len(c.Labels) > 0:

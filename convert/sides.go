@@ -28,7 +28,7 @@ func (c *Config) validateSides(fail func(format string, args ...any)) {
 	case c.AllPieces || c.WordStarts || c.DocStride != 0 || c.Documents != EachText || c.Blocks != JoinDocuments:
 		fail("task %s makes a record of each row; leave out what is for other tasks: all pieces, word starts, windows, documents and blocks", Seq2Seq)
 	case slices.Contains([]Format{PlainLines, CoNLL, Brown, SQuAD}, c.Format):
-		fail("format is %s; expected tsv, csv, jsonl, json, parquet, npz or tfrecord for task %s", c.Format, Seq2Seq)
+		fail("format is %s; expected %s for task %s", c.Format, Seq2Seq.formats(), Seq2Seq)
 	}
 }
 
