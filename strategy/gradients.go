@@ -1,9 +1,7 @@
 package strategy
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -70,8 +68,15 @@ func (m *Model) Gradients(ctx context.Context, in StepInput) (map[string][]float
 		}
 		for i, t := range out[len(p.SumFetches):] {
 			name := names[i%len(names)]
-			if sums[name], err = addFloats(sums[name], t); err != nil {
+			values, err := Float32s(t)
+			if err != nil {
 				return nil, fmt.Errorf("gradient of %s: %w", name, err)
+			}
+			if sums[name] == nil {
+				sums[name] = make([]float32, len(values))
+			}
+			for k, v := range values {
+				sums[name][k] += v
 			}
 		}
 	}
@@ -95,25 +100,6 @@ func (s *step) pass(ctx context.Context, round int, fetches []build.Ref) ([]*tf.
 		return nil, s.m.stepError(ctx, err)
 	}
 	return out, nil
-}
-
-// addFloats adds the elements of a float32 tensor to a sum; nil stands for zeros.
-func addFloats(sum []float32, t *tf.Tensor) ([]float32, error) {
-	if t.DataType() != tf.Float {
-		return nil, fmt.Errorf("dtype is %d; expected float32", t.DataType())
-	}
-	var content bytes.Buffer
-	if _, err := t.WriteContentsTo(&content); err != nil {
-		return nil, err
-	}
-	data := content.Bytes()
-	if sum == nil {
-		sum = make([]float32, len(data)/4)
-	}
-	for i := range sum {
-		sum[i] += math.Float32frombits(binary.NativeEndian.Uint32(data[4*i:]))
-	}
-	return sum, nil
 }
 
 // Diagnosis is what Diagnose found. Tensor and Gradient are nil if all are finite.

@@ -66,6 +66,22 @@ func floats(t *tf.Tensor) ([]float64, error) {
 	return nil, fmt.Errorf("value is a %T; expected float32, float64, int32, int64, uint8 or bool", t.Value())
 }
 
+// Float32s returns the elements of a float32 tensor.
+func Float32s(t *tf.Tensor) ([]float32, error) {
+	if t.DataType() != tf.Float {
+		return nil, fmt.Errorf("dtype is %d; expected float32", t.DataType())
+	}
+	var content bytes.Buffer
+	if _, err := t.WriteContentsTo(&content); err != nil {
+		return nil, err
+	}
+	out := make([]float32, content.Len()/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.NativeEndian.Uint32(content.Bytes()[4*i:]))
+	}
+	return out, nil
+}
+
 // decode returns values of so many bytes each.
 func decode(data []byte, size int, value func([]byte) float64) []float64 {
 	out := make([]float64, len(data)/size)

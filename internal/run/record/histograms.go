@@ -1,12 +1,9 @@
 package record
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -85,24 +82,11 @@ func (e *Events) variables(ctx context.Context, m loop.Variables, tag string, st
 		if err != nil {
 			return err
 		}
-		flat, err := float32s(values[0])
+		flat, err := strategy.Float32s(values[0])
 		if err != nil {
 			return fmt.Errorf("histogram of %s: %w", v.Name, err)
 		}
 		e.Histogram(tag+v.Name, step, flat, histogramBuckets)
 	}
 	return nil
-}
-
-// float32s returns the elements of a float32 tensor.
-func float32s(t *tf.Tensor) ([]float32, error) {
-	var content bytes.Buffer
-	if _, err := t.WriteContentsTo(&content); err != nil {
-		return nil, err
-	}
-	out := make([]float32, content.Len()/4)
-	for i := range out {
-		out[i] = math.Float32frombits(binary.NativeEndian.Uint32(content.Bytes()[4*i:]))
-	}
-	return out, nil
 }
