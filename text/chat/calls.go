@@ -18,8 +18,8 @@ type Call struct {
 
 // ParseToolCalls reads the calls of tools of a message in OpenAI's form: objects with id, type and function, which
 // has name and arguments, an object or the JSON of one in a text. It returns them as templates take them, with the
-// arguments as objects.
-func ParseToolCalls(data []byte) (json.RawMessage, error) {
+// arguments as objects, or nil if there are none: an empty list, null, or no data.
+func ParseToolCalls(data json.RawMessage) (json.RawMessage, error) {
 	type function struct {
 		Name      string          `json:"name"`
 		Arguments json.RawMessage `json:"arguments"`
@@ -30,10 +30,16 @@ func ParseToolCalls(data []byte) (json.RawMessage, error) {
 		Type     string   `json:"type,omitempty"`
 		Function function `json:"function"`
 	}
+	if len(data) == 0 {
+		return nil, nil
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&calls); err != nil || len(calls) == 0 {
+	if err := d.Decode(&calls); err != nil {
 		return nil, fmt.Errorf("has tool_calls %s; expected a list of objects with id, type and function", words.Clip(string(data), 60))
+	}
+	if len(calls) == 0 {
+		return nil, nil
 	}
 	for i := range calls {
 		c := &calls[i]

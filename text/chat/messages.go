@@ -32,11 +32,14 @@ func Parse(data []byte) ([]Message, error) {
 			form = messageForms[1]
 		}
 		if calls := m["tool_calls"]; calls != nil && form == messageForms[0] {
-			if err := out[i].called(*calls); err != nil {
+			var err error
+			if out[i].ToolCalls, err = ParseToolCalls(*calls); err != nil {
 				return nil, fmt.Errorf("message %d %w", i+1, err)
 			}
-			if delete(m, "tool_calls"); m["content"] == nil {
-				m["content"] = &noText
+			delete(m, "tool_calls")
+			if out[i].ToolCalls != nil && m["content"] == nil {
+				empty := json.RawMessage(`""`)
+				m["content"] = &empty
 			}
 		}
 		if id := m["tool_call_id"]; id != nil && form == messageForms[0] && json.Unmarshal(*id, &out[i].ToolCallID) == nil {
@@ -61,17 +64,4 @@ func Parse(data []byte) ([]Message, error) {
 		}
 	}
 	return out, nil
-}
-
-// noText is an empty text in JSON.
-var noText = json.RawMessage(`""`)
-
-// called takes the calls of tools of a message, of which an empty list is none.
-func (m *Message) called(data json.RawMessage) (err error) {
-	var list []json.RawMessage
-	if json.Unmarshal(data, &list) == nil && len(list) == 0 {
-		return nil
-	}
-	m.ToolCalls, err = ParseToolCalls(data)
-	return err
 }

@@ -31,10 +31,10 @@ type conversation struct {
 
 // message is a message of a conversation. The last fields are refused unless they are empty.
 type message struct {
-	Role       string            `json:"role"`
-	Content    *content          `json:"content"`
-	ToolCalls  []json.RawMessage `json:"tool_calls"`
-	ToolCallID string            `json:"tool_call_id"`
+	Role       string          `json:"role"`
+	Content    *content        `json:"content"`
+	ToolCalls  json.RawMessage `json:"tool_calls"`
+	ToolCallID string          `json:"tool_call_id"`
 
 	Name        string            `json:"name"`
 	Refusal     string            `json:"refusal"`
@@ -167,18 +167,16 @@ func (in *conversation) prompts(m *served, _ int) ([]generate.Request, []int32, 
 	}
 	messages := make([]chat.Message, len(in.Messages))
 	for i, m := range in.Messages {
-		if m.Role == "" || m.Content == nil && len(m.ToolCalls) == 0 {
+		calls, err := chat.ParseToolCalls(m.ToolCalls)
+		if err != nil {
+			return nil, nil, badf("messages[%d] %v", i, err)
+		}
+		if m.Role == "" || m.Content == nil && calls == nil {
 			return nil, nil, badf("messages[%d] lacks its role or its content; expected both, the role being system, user, assistant or tool", i)
 		}
-		messages[i] = chat.Message{Role: m.Role, ToolCallID: m.ToolCallID}
+		messages[i] = chat.Message{Role: m.Role, ToolCalls: calls, ToolCallID: m.ToolCallID}
 		if m.Content != nil {
 			messages[i].Content = string(*m.Content)
-		}
-		if len(m.ToolCalls) > 0 {
-			calls, _ := json.Marshal(m.ToolCalls) // which were JSON
-			if messages[i].ToolCalls, err = chat.ParseToolCalls(calls); err != nil {
-				return nil, nil, badf("messages[%d] %v", i, err)
-			}
 		}
 	}
 	ids, err := c.Prompt(m.Generates.Tokenizer, messages, m.Generates.Limits.MaxLength)
