@@ -13,7 +13,19 @@ from collections.abc import Sequence
 import peers
 from harness import gpu, machine, plan, runs, tables, venvs
 from peers.base import BENCH, ROOT, variants
-from suites import base, dense, limit, mlm, predict, reading, serve, strategy, text, train
+from suites import (
+    base,
+    dense,
+    generate,
+    limit,
+    mlm,
+    predict,
+    reading,
+    serve,
+    strategy,
+    text,
+    train,
+)
 
 SUITES = {
     "train": train,
@@ -23,6 +35,7 @@ SUITES = {
     "text": text,
     "predict": predict,
     "serve": serve,
+    "generate": generate,
     "strategy": strategy,
     "limit": limit,
 }
@@ -192,13 +205,27 @@ def _of_suites(p: argparse.ArgumentParser) -> None:
         choices=[peer.name for peer in peers.TRAIN],
         help="peers to train with (default: all)",
     )
+    generating = p.add_argument_group("suite generate").add_argument
+    generating(
+        "--parts",
+        nargs="+",
+        choices=list(generate.PARTS),
+        metavar="PART",
+        help=f"parts: {', '.join(generate.PARTS)} (default: all)",
+    )
+    generating(
+        "--run",
+        metavar="FOLDER",
+        help="part translate: run of a BART model from English to German (default: one that is "
+        "trained for a moment)",
+    )
     p.add_argument_group("suites predict and serve").add_argument(
         "--pairs",
         metavar="FILE",
         help="pairs of texts separated by a tab, or GLUE's test.tsv of MRPC "
         "(default: mrpc/test.tsv of ../shared/data where that is there, else the demo's reviews)",
     )
-    p.add_argument_group("suite text").add_argument(
+    p.add_argument_group("suites mlm, generate and text").add_argument(
         "--text",
         metavar="FILE",
         help="one sentence per line, or a .tokens file of WikiText (default: wikitext2/"
@@ -245,6 +272,8 @@ def choose(args: argparse.Namespace) -> base.Options:
         sizes=args.sizes or (["minilm"] if args.quick else list(plan.SIZES)),
         lengths=args.lengths or (["mrpc"] if args.quick else list(plan.LENGTHS)),
         peers=args.peers or [],
+        parts=args.parts or [],
+        run=os.path.abspath(args.run) if args.run else "",
         steps=args.steps or 0,
         add=args.add,
         quick=args.quick,
@@ -324,6 +353,8 @@ def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
         used += [p for p in peers.PREDICT if variants(p, args.gpu)]
     if "serve" in chosen:
         used += peers.SERVE
+    if "generate" in chosen:
+        used += [p for name in args.parts or generate.PARTS for p in peers.GENERATE[name]]
     if "strategy" in chosen:
         used += peers.STRATEGY
     if "text" in chosen:

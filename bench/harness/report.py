@@ -22,6 +22,8 @@ VERSIONS = (
     "transformers",
     "tokenizers",
     "onnxruntime",
+    "ctranslate2",
+    "llama_cpp_python",
 )
 """Names of versions, in the order in which they are printed."""
 

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from peers import data, dense, distribute, gemm, gorbit, hf, keras, orbit, serving, text, tfdata
+from peers import (
+    data,
+    dense,
+    distribute,
+    gemm,
+    generation,
+    gorbit,
+    hf,
+    keras,
+    orbit,
+    serving,
+    text,
+    tfdata,
+    translation,
+)
 from peers.base import Peer, Worker
 
 TRAIN: tuple[Peer, ...] = (gorbit.Train(), orbit.Orbit(), keras.Fit(), hf.Trainer())
@@ -18,6 +32,16 @@ PREDICT: tuple[Peer, ...] = (
     serving.OrtPredict(),
 )
 SERVE: tuple[Peer, ...] = (serving.Gorbit(), serving.Ort(), serving.Pipeline())
+STREAMS: tuple[Peer, ...] = (generation.Served(), generation.Llama(), generation.Generate())
+TRANSLATE: tuple[Peer, ...] = (
+    translation.Predict(),
+    translation.Exported(),
+    translation.Served(),
+    translation.CTranslate2(),
+    translation.Generate(),
+)
+GENERATE: dict[str, tuple[Peer, ...]] = {"smollm": STREAMS, "translate": TRANSLATE}
+"""The peers of each part of the suite of generation."""
 STRATEGY: tuple[Peer, ...] = (gorbit.Strategies(), distribute.Distribute())
 TEXT: tuple[Peer, ...] = (text.Tokenizer(), text.Rust())
 CONVERT: tuple[Peer, ...] = (text.Convert(),)
@@ -30,12 +54,20 @@ WEIGHTS = hf.Weights()
 QUALITY = hf.Quality()
 PRETRAIN = hf.Pretrain()
 ONNX = serving.Onnx()
-PREPARE: tuple[Peer, ...] = (GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, PRETRAIN, ONNX, BLOCKS)
+CT2 = translation.Converter()
+PROMPTS = generation.Prompts()
+PRECISIONS = generation.Precisions()
+PREPARE: tuple[Peer, ...] = (
+    *(GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, PRETRAIN, ONNX, BLOCKS),
+    *(PROMPTS, PRECISIONS, CT2),
+)
 
 
 def worker(name: str) -> Worker:
     """Returns the Python peer with this name."""
-    for peer in (*TRAIN, *MASKED, *INPUT, *DENSE, *PREDICT, *SERVE, *STRATEGY, *PREPARE):
+    generate = (peer for some in GENERATE.values() for peer in some)
+    measured = (*TRAIN, *MASKED, *INPUT, *DENSE, *PREDICT, *SERVE, *generate, *STRATEGY)
+    for peer in (*measured, *PREPARE):
         if peer.name == name and isinstance(peer, Worker):
             return peer
     raise KeyError(name)

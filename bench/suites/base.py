@@ -25,6 +25,8 @@ class Options:
         sizes: keys of plan.SIZES.
         lengths: of plan.LENGTHS.
         peers: names of the peers to train with; empty means all.
+        parts: names of the parts of the suite of generation; empty means all.
+        run: a run of a translating model to measure, or "" for one that is trained.
         steps: timed steps of a run; 0 takes the default of the size.
         add: whether to keep the rounds of earlier measurements.
         quick: whether to run the fewest steps.
@@ -40,6 +42,8 @@ class Options:
     sizes: Sequence[str]
     lengths: Sequence[str]
     peers: Sequence[str]
+    parts: Sequence[str]
+    run: str
     steps: int
     add: bool
     quick: bool
@@ -225,16 +229,31 @@ def graph(options: Options, size: str, task: str = "classification", data: str =
 
     `data` is the folder of the records, which some tasks need.
     """
-    sources = sorted(pathlib.Path(options.settings.root, "tools", "gorbit_export").glob("*.py"))
+    flags = ["--task", task, *(["--data", data] if data else [])]
+    return _export(options, f"{size}-{task}", "bert", size, flags)
+
+
+def exported(options: Options, name: str, family: str, config: str, data: str) -> str:
+    """Returns the export of the model of a config.json for data, made if needed."""
+    key = digest(pathlib.Path(config).read_bytes())
+    return _export(options, f"{name}-{key}", family, config, ["--data", data])
+
+
+def _export(options: Options, name: str, family: str, config: str, flags: Sequence[str]) -> str:
+    sources = sorted(pathlib.Path(options.settings.root, "tools", "gorbit_export").rglob("*.py"))
     key = digest(b"".join(source.read_bytes() for source in sources))
-    folder = os.path.join(options.settings.work, "graphs", f"{size}-{task}-{key}")
+    folder = os.path.join(options.settings.work, "graphs", f"{name}-{key}")
     if not os.path.exists(folder):
-        options.settings.say(f"exporting {size}")
+        options.settings.say(f"exporting {name}")
         python = options.settings.venvs[""].python
-        command = [python, "-m", "gorbit_export", "bert", "--task", task, "--config", size]
-        command += ["--data", data] if data else []
+        command = [python, "-m", "gorbit_export", family, "--config", config, *flags]
         call(options, [*command, "--out", folder])
     return folder
+
+
+def equal_share(ours: Sequence[str], theirs: Sequence[str]) -> float:
+    """Returns the share of texts that are equal."""
+    return sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
 
 
 def go_test(options: Options, package: str) -> str:
