@@ -11,6 +11,7 @@ from peers import (
     gorbit,
     hf,
     keras,
+    learning,
     orbit,
     serving,
     text,
@@ -40,7 +41,12 @@ TRANSLATE: tuple[Peer, ...] = (
     translation.CTranslate2(),
     translation.Generate(),
 )
-GENERATE: dict[str, tuple[Peer, ...]] = {"smollm": STREAMS, "translate": TRANSLATE}
+LEARN = learning.Learn()
+TEXT_TRAIN: tuple[Peer, ...] = (gorbit.Text(), LEARN)
+GENERATE: dict[str, tuple[Peer, ...]] = {
+    **{"smollm": STREAMS, "translate": TRANSLATE},
+    **{"gpt2": TEXT_TRAIN, "t5": TEXT_TRAIN},
+}
 """The peers of each part of the suite of generation."""
 STRATEGY: tuple[Peer, ...] = (gorbit.Strategies(), distribute.Distribute())
 TEXT: tuple[Peer, ...] = (text.Tokenizer(), text.Rust())
@@ -54,12 +60,14 @@ WEIGHTS = hf.Weights()
 QUALITY = hf.Quality()
 PRETRAIN = hf.Pretrain()
 ONNX = serving.Onnx()
+COLUMNS = learning.Columns()
+FIRST = learning.First()
 CT2 = translation.Converter()
 PROMPTS = generation.Prompts()
 PRECISIONS = generation.Precisions()
 PREPARE: tuple[Peer, ...] = (
     *(GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, PRETRAIN, ONNX, BLOCKS),
-    *(PROMPTS, PRECISIONS, CT2),
+    *(PROMPTS, PRECISIONS, CT2, COLUMNS, FIRST),
 )
 
 

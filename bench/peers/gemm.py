@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ class Gemm(Worker):
     """The dense layers' products, forward and both backward, in float32.
 
     With the option `masked`, the number of masked tokens, also those of the head of a masked
-    language model.
+    language model. With `shapes`, those of another model: rows, both widths, and how many.
     """
 
     name = "gemm"
@@ -38,7 +39,6 @@ class Gemm(Worker):
 
         device.tensorflow(job)
         report.info(tensorflow=tf.__version__)
-        rows = int(job.options["rows"])
 
         @tf.function
         def forward(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
@@ -52,7 +52,11 @@ class Gemm(Worker):
         def to_weights(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
             return tf.matmul(x, dy, transpose_a=True)
 
-        shapes = [(rows, *widths, job.shape.layers) for widths in products(job.shape)]
+        if "shapes" in job.options:
+            shapes = json.loads(job.options["shapes"])
+        else:
+            rows = int(job.options["rows"])
+            shapes = [(rows, *widths, job.shape.layers) for widths in products(job.shape)]
         if masked := int(job.options.get("masked", 0)):
             hidden = job.shape.hidden
             shapes += [(masked, hidden, hidden, 1), (masked, hidden, plan.VOCAB, 1)]

@@ -62,6 +62,17 @@ class Masked(Train):
         return [*super().command(job, python), *chosen]
 
 
+class Text(Train):
+    """gorbit train on a model that makes texts, with the first weights that its peers have."""
+
+    name = "gorbit-text"
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """Trains into the scratch folder."""
+        weights = os.path.join(job.options["weights"], "model.safetensors")
+        return [*super().command(job, python), "--init", weights]
+
+
 class Strategies(Train):
     """gorbit train with each of its strategies, two threads in all."""
 

@@ -137,11 +137,13 @@ class Spread:
     neighbours in length no measure of how well the others go together.
     """
 
-    def __init__(self, sampler: Any, timed: int, examples: int, warm: int) -> None:
+    def __init__(
+        self, sampler: Any, timed: int, examples: int, warm: int, batch: int = plan.BATCH
+    ) -> None:
         """Wraps a sampler of transformers' LengthGroupedSampler."""
-        self._sampler, self._timed, self._warm = sampler, timed, warm
+        self._sampler, self._timed, self._warm, self._batch = sampler, timed, warm, batch
         # The sampler's own rule for how many batches it sorts together.
-        self._group = max(1, min(examples // (plan.BATCH * 4), 50))
+        self._group = max(1, min(examples // (batch * 4), 50))
 
     def __len__(self) -> int:
         """As many examples as the sampler has."""
@@ -152,7 +154,8 @@ class Spread:
         if self._timed >= self._group:
             return iter(self._sampler)
         order = list(self._sampler)
-        batches = [order[i : i + plan.BATCH] for i in range(0, len(order), plan.BATCH)]
+        size = self._batch
+        batches = [order[i : i + size] for i in range(0, len(order), size)]
         chosen = list(spread(self._group, self._timed))
         first = chosen[: self._warm] or [0]
         warm = list(itertools.islice(itertools.cycle(first), self._warm))

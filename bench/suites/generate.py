@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from suites import base, smollm, translate
+from suites import base, smollm, texttrain, translate
 
-PARTS = {"smollm": smollm, "translate": translate}
+PARTS = {
+    **{"smollm": smollm, "translate": translate},
+    **{"gpt2": texttrain.gpt2, "t5": texttrain.t5},
+}
 
 
 def run(options: base.Options) -> None:

@@ -174,9 +174,9 @@ def written(lines: Sequence[stats.Line]) -> str:
     return (
         f"{table}\n\n{STREAMS} prompts of {LENGTH} tokens, each continued by {new} of the "
         f"likeliest tokens, {ALONE} of them one after the other and then all at once; rates count "
-        "new tokens and the time of prompts. gorbit answers over HTTP as a stream to clients on the same "
-        "cores; the others are called in their process. The file has weights in Q4_1: all but "
-        "the row of Q4_1 itself compute with the numbers these stand for, in the precision of the "
-        "row. Median (least to greatest). "
+        "new tokens and the time of prompts. gorbit answers over HTTP as a stream to clients on "
+        "the same cores; the others are called in their process. The file has weights in Q4_1: "
+        "all rows but that of Q4_1 itself compute with the numbers these stand for, in their own "
+        "precision. Median (least to greatest). "
         f"{report.surroundings(lines)}"
     )

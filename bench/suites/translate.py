@@ -21,8 +21,8 @@ SENTENCES, QUICK_SENTENCES = 256, 32
 """Sentences of a file."""
 SINGLE, QUICK_SINGLE = 100, 12
 """Sentences that are translated one after the other."""
-STEPS, QUICK_STEPS = 600, 60
-"""Steps of the training that makes the weights."""
+TRAINED, QUICK_TRAINED = (600, 64), (20, 16)
+"""Steps of the training that makes the weights, and examples of a batch."""
 CONFIG = {
     "model_type": "bart",
     "d_model": 256,
@@ -155,7 +155,7 @@ def translations(options: base.Options) -> str:
 
 def trained(options: base.Options, work: str) -> str:
     """Returns a run that learned from Debian's translations for a moment, made if needed."""
-    steps = QUICK_STEPS if options.quick else STEPS
+    steps, batch = QUICK_TRAINED if options.quick else TRAINED
     run = os.path.join(work, f"run-{steps}")
     if os.path.exists(os.path.join(run, "state.json")):
         return run
@@ -190,8 +190,9 @@ def trained(options: base.Options, work: str) -> str:
         options,
         [
             *(gorbit, "train", "--progress", "off", "--graph", graph, "--data", f"{work}/data"),
-            *("--run", run, "--steps", str(steps), "--batch-size", "64", "--eval-interval", "-2"),
-            *("--learning-rate", "1e-3", "--set", "optimizer.warmup_ratio=0.1"),
+            *("--run", run, "--steps", str(steps), "--batch-size", str(batch)),
+            *("--eval-interval", "-2", "--learning-rate", "1e-3"),
+            *("--set", "optimizer.warmup_ratio=0.1"),
         ],
     )
     return run
