@@ -43,9 +43,10 @@ TRANSLATE: tuple[Peer, ...] = (
 )
 LEARN = learning.Learn()
 TEXT_TRAIN: tuple[Peer, ...] = (gorbit.Text(), LEARN)
+TEXT_SCORES: tuple[Peer, ...] = (gorbit.Scores(), learning.Scores())
 GENERATE: dict[str, tuple[Peer, ...]] = {
     **{"smollm": STREAMS, "translate": TRANSLATE},
-    **{"gpt2": TEXT_TRAIN, "t5": TEXT_TRAIN},
+    **{"gpt2": TEXT_TRAIN, "t5": TEXT_TRAIN, "evaluate": (*TEXT_SCORES, translation.CTranslate2())},
 }
 """The peers of each part of the suite of generation."""
 STRATEGY: tuple[Peer, ...] = (gorbit.Strategies(), distribute.Distribute())

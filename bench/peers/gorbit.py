@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 
@@ -206,6 +207,25 @@ class Evaluate(Alone):
     def parse(self, line: str) -> lines.Mark | lines.Info | None:
         """Reads the line of metrics, which stands for all examples."""
         return lines.Info({"answers": self._count}) if line.startswith('{"outputs"') else None
+
+
+class Scores(Evaluate):
+    """gorbit evaluate with texts for some examples of a split, and their scores."""
+
+    name = "gorbit-scores"
+    variants = (Variant("evaluate", "**gorbit evaluate**"),)
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """Evaluates the split, with as many texts as the job asks for."""
+        count, new = job.options["evaluate"], job.options["max_new_tokens"]
+        needs = {**job.options, "count": count}
+        return [
+            *super().command(dataclasses.replace(job, options=needs), python),
+            *("--generate", "--set", "eval.generate.metrics=bleu,chrf"),
+            *("--set", f"eval.generate.examples={count}"),
+            *("--set", f"eval.generate.max_new_tokens={new}"),
+            *("--set", f"eval.generate.num_beams={job.options['beams']}"),
+        ]
 
 
 class Forward(Alone):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from suites import base, smollm, texttrain, translate
+from suites import base, smollm, textscores, texttrain, translate
 
 PARTS = {
     **{"smollm": smollm, "translate": translate},
-    **{"gpt2": texttrain.gpt2, "t5": texttrain.t5},
+    **{"gpt2": texttrain.gpt2, "t5": texttrain.t5, "evaluate": textscores},
 }
 
 

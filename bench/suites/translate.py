@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import shutil
 from collections.abc import Sequence
 
@@ -161,7 +162,7 @@ def trained(options: base.Options, work: str) -> str:
         return run
     shutil.rmtree(work, ignore_errors=True)
     folder, gorbit = translations(options), options.gorbit
-    train = os.path.join(folder, "en-de.train.tsv")
+    train, test = (os.path.join(folder, f"en-de.{split}.tsv") for split in ("train", "test"))
     text = os.path.join(work, "text.txt")
     os.makedirs(work)
     both = pathlib.Path(train).read_text(encoding="utf-8").replace("\t", "\n")
@@ -178,7 +179,8 @@ def trained(options: base.Options, work: str) -> str:
         options,
         [
             *(gorbit, "convert", "--task", "seq2seq", "--tokenizer", f"{work}/tok"),
-            *("--source-column", "en", "--target-column", "de", "--train", train),
+            *("--source-column", "en", "--target-column", "de"),
+            *("--train", train, "--test", test),
             *("--max-length", "128", "--max-target-length", "128", "--out", f"{work}/data"),
         ],
     )
@@ -196,6 +198,17 @@ def trained(options: base.Options, work: str) -> str:
         ],
     )
     return run
+
+
+def data(options: base.Options, run: str) -> str:
+    """Returns the folder of the data of a run, as the run's params say."""
+    params = pathlib.Path(run, "params.yaml").read_text(encoding="utf-8")
+    found = re.search(r"^data:\n(?:  .*\n)*?  dir: (.+)$", params, re.MULTILINE)
+    if not found:
+        raise base.PrepareError(
+            f"{run}/params.yaml has no data.dir; expected a run of gorbit train"
+        )
+    return found[1]
 
 
 def sentences(options: base.Options, count: int) -> str:

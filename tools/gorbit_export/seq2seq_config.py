@@ -380,6 +380,8 @@ class Seq2SeqConfig:
                     del values[forced]
         else:
             values["tie_word_embeddings"] = True
+            # As in the files of BART's authors: CTranslate2's converter looks for it.
+            values["normalize_before"] = False
         if self.model_type == "marian":
             values["decoder_vocab_size"] = self.vocab_size
             values["share_encoder_decoder_embeddings"] = True
