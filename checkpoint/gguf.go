@@ -3,10 +3,12 @@ package checkpoint
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -44,6 +46,16 @@ type ggufForm struct {
 	transposed bool
 	// copied are tensors that repeat others.
 	copied []string
+	// model is the model_type in config.json, where it is another name.
+	model string
+	// shifted says that 1 was added to the weights of norms.
+	shifted bool
+	// period is which layers attend to all tokens where the others have a window: each period-th. 0: none has one.
+	// window is that window where the file does not say it, or 0 for none.
+	period, window int64
+	// largest is the number of layers of the one size whose scores are divided by the root of the width of the
+	// model by its heads, and not by that of a head's width.
+	largest float64
 }
 
 var (
@@ -61,6 +73,11 @@ var (
 		"attention.key_length": "head_dim", "attention.value_length": "head_dim", "rope.dimension_count": "head_dim",
 	}
 	llamaImplied = map[string]any{"hidden_act": "silu", "rope_theta": 10000.0}
+	gemmaImplied = map[string]any{"hidden_activation": "gelu_pytorch_tanh", "rope_theta": 10000.0}
+	gemma2Inner  = with(llamaInner, map[string]string{
+		"post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm",
+	})
+	gemma3Fields = with(llamaFields, map[string]string{"final_logit_softcapping": "final_logit_softcapping", "rope.freq_base_swa": "rope_local_base_freq"})
 )
 
 const ggufHeads, ggufKVHeads = "attention.head_count", "attention.head_count_kv"
@@ -70,6 +87,20 @@ var ggufForms = map[string]*ggufForm{
 	"llama": {prefix: "model.", layers: "layers.", outer: llamaOuter, inner: llamaInner, fields: llamaFields, implied: llamaImplied, turned: true},
 	"qwen2": {prefix: "model.", layers: "layers.", outer: llamaOuter, inner: llamaInner, fields: llamaFields, implied: llamaImplied},
 	"qwen3": {prefix: "model.", layers: "layers.", outer: llamaOuter, inner: qwen3Inner, fields: llamaFields, implied: llamaImplied},
+	"gemma": {prefix: "model.", layers: "layers.", outer: llamaOuter, inner: llamaInner, fields: llamaFields, implied: gemmaImplied, shifted: true},
+	"gemma2": {
+		prefix: "model.", layers: "layers.", outer: llamaOuter, inner: gemma2Inner, shifted: true, period: 2, window: 4096, largest: 46,
+		fields: with(llamaFields, map[string]string{
+			"attn_logit_softcapping": "attn_logit_softcapping", "final_logit_softcapping": "final_logit_softcapping",
+		}),
+		implied: with(gemmaImplied, map[string]any{"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}),
+	},
+	"gemma3": {
+		prefix: "model.", layers: "layers.", outer: llamaOuter, shifted: true, period: 6, largest: 62, model: "gemma3_text",
+		inner:   with(gemma2Inner, map[string]string{"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}),
+		fields:  gemma3Fields,
+		implied: with(gemmaImplied, map[string]any{"final_logit_softcapping": nil, "rope_local_base_freq": 10000.0}),
+	},
 	"gpt2": {
 		prefix: "transformer.", layers: "h.", transposed: true, copied: []string{"output.weight"},
 		outer: map[string]string{"token_embd": "wte", "position_embd": "wpe", "output_norm": "ln_f"},
@@ -85,7 +116,7 @@ var ggufForms = map[string]*ggufForm{
 }
 
 // with returns both maps as one.
-func with(a, b map[string]string) map[string]string {
+func with[V any](a, b map[string]V) map[string]V {
 	out := maps.Clone(a)
 	maps.Copy(out, b)
 	return out
@@ -249,7 +280,8 @@ func (g *GGUF) numbers(i int) (io.Reader, error) {
 		t.Shape = []int64{t.Shape[0], 1}
 	}
 	in, err := t.Rows(g.file, order)
-	if err != nil || !g.transposes(t) {
+	shifted := g.form != nil && g.form.shifted && strings.HasSuffix(t.Name, "norm.weight")
+	if err != nil || !g.transposes(t) && !shifted {
 		return in, err
 	}
 	data, err := io.ReadAll(in)
@@ -257,6 +289,13 @@ func (g *GGUF) numbers(i int) (io.Reader, error) {
 		return nil, err
 	}
 	const width = 4 // of a float32
+	if shifted {
+		for at := 0; at < len(data); at += width {
+			number := data[at:][:width]
+			binary.LittleEndian.PutUint32(number, math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(number))-1))
+		}
+		return bytes.NewReader(data), nil
+	}
 	turned, rows, columns := make([]byte, len(data)), int(t.Shape[0]), int(t.Shape[1])
 	for row := range rows {
 		for column := range columns {
@@ -307,69 +346,6 @@ func (g *GGUF) heads(key string) (int64, error) {
 		return 0, fault.Damagedf("%s is %.64s; expected a number of heads", name, fmt.Sprint(v))
 	}
 	return n, nil
-}
-
-// Config returns what the file says of its model in the fields of Hugging Face's config.json, numbers
-// as float64. It is an error if the file says what is not known.
-func (g *GGUF) Config() (map[string]any, error) {
-	architecture := g.architecture()
-	if g.form == nil {
-		return nil, fault.Usagef("%s: general.architecture is %q; expected one of %s", g.path, architecture, strings.Join(slices.Sorted(maps.Keys(ggufForms)), ", "))
-	}
-	config := maps.Clone(g.form.implied)
-	config["model_type"] = architecture
-	for _, key := range g.header.Keys {
-		name, own := strings.CutPrefix(key, architecture+".")
-		if !own {
-			if n, ok := g.header.Values[key].(int64); key == "split.count" && ok && n > 1 {
-				return nil, fault.Usagef("%s: the file is one of %d; expected a whole model: join them with llama-gguf-split --merge", g.path, n)
-			}
-			continue
-		}
-		field, known := g.form.fields[name]
-		if !known {
-			return nil, fault.Usagef("%s: key %s (%.64s) is not known here, and may change what the model computes", g.path, key, fmt.Sprint(g.header.Values[key]))
-		}
-		var value any
-		switch v := g.header.Values[key].(type) {
-		case int64:
-			value = float64(v)
-		case float64:
-			value = v
-		default:
-			return nil, fault.Usagef("%s: %s is %.64s; expected a number", g.path, key, fmt.Sprint(v))
-		}
-		if before, twice := config[field]; twice && field == "head_dim" && before != value {
-			return nil, fault.Usagef("%s: %s is %v; expected %v, the width of a head", g.path, key, value, before)
-		}
-		config[field] = value
-	}
-	if len(g.form.copied) == 0 {
-		_, untied := g.byName["output.weight"]
-		config["tie_word_embeddings"] = !untied
-	}
-	for _, key := range []string{ggufHeads, ggufKVHeads} {
-		if field, ok := g.form.fields[key]; ok {
-			n, err := g.heads(key)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", g.path, err)
-			}
-			config[field] = float64(n)
-		}
-	}
-	return config, g.checkWidth(config)
-}
-
-// checkWidth refuses heads of which the positions turn a part only.
-func (g *GGUF) checkWidth(config map[string]any) error {
-	turned, ok := config["head_dim"].(float64)
-	_, given := g.header.Values[g.architecture()+".attention.key_length"]
-	hidden, known := config["hidden_size"].(float64)
-	heads, counted := config["num_attention_heads"].(float64)
-	if ok && !given && known && counted && turned*heads != hidden {
-		return fault.Usagef("%s: the positions turn %v numbers of each head; expected %v, all of them", g.path, turned, hidden/heads)
-	}
-	return nil
 }
 
 // Repeats reports whether a tensor is a copy of another.

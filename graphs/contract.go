@@ -146,6 +146,9 @@ type Weights struct {
 	// Config are values that config.json must have where it has the fields, such as the number of
 	// attention heads, which shapes do not show.
 	Config map[string]any `json:"config"`
+	// Defaults are the values of fields, those of Config and others that these depend on, that a config.json
+	// without them means in transformers. Exports of earlier releases have none.
+	Defaults map[string]any `json:"defaults,omitempty"`
 	// Fit are the variables without which the others are of no use: a tensor of another shape is
 	// an error.
 	Fit []string `json:"fit"`

@@ -1,6 +1,7 @@
 package chat_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -57,6 +58,31 @@ func TestCalls(t *testing.T) {
 				t.Errorf("%q: certain of %q is %q, and the text is %q", tt.answer, tt.answer[:i], certain, text)
 			}
 		}
+	}
+}
+
+// The numbers of a call come back in the conversation that goes on as the model wrote them.
+func TestNumbersOfCallsStay(t *testing.T) {
+	const numbers = `{"a": 0.10, "b": -1.5e-07, "c": [1E+2, 3, 18446744073709551616], "d": {"e": -0.0}}`
+	template, err := chat.New(chat.Format{Template: qwen + `{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }} {{ c.function.arguments.a }}{% endfor %}{% endfor %}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, calls := template.Calls(`<tool_call>{"name": "f", "arguments": ` + numbers + `}</tool_call>`)
+	if len(calls) != 1 {
+		t.Fatalf("%d calls; expected 1", len(calls))
+	}
+	sent, err := json.Marshal(string(calls[0].Arguments)) // as OpenAI's API writes it
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := chat.ParseToolCalls(json.RawMessage(`[{"type": "function", "function": {"name": "f", "arguments": ` + string(sent) + `}}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := template.Render([]chat.Message{{Role: chat.Assistant, ToolCalls: back}}, false)
+	if want := numbers + " 0.10"; err != nil || !strings.HasSuffix(text, want) {
+		t.Errorf("%q, %v; expected %q at its end", text, err, want)
 	}
 }
 

@@ -777,6 +777,7 @@ class LanguageModel(task.Task):
             "prefix": c.family.prefix,
             "others": [],
             "config": needed,
+            "defaults": c.family.meant(names),
             "fit": [] if c.family.rotary else ["model/positions/table"],
         }
 

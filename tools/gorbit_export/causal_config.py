@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from gorbit_export import rope
@@ -58,6 +58,29 @@ class Family:
     def switched(self) -> bool:
         """Whether use_sliding_window of config.json says if there is a window."""
         return self.sliding in (_last_layers, _unturned_layers)
+
+    def meant(self, fields: Collection[str]) -> dict[str, Any]:
+        """What transformers takes where a config.json has no such field.
+
+        Args:
+            fields: names of CausalConfig's fields; that of `tied` is tie_word_embeddings.
+
+        Returns:
+            Values by the names in config.json, and those of the fields of a window.
+        """
+        usual = {f.name: f.default for f in dataclasses.fields(CausalConfig)} | self.defaults
+        usual["tie_word_embeddings"] = usual["tied"]
+        found = {
+            self.fields.get(name, name): usual[name]
+            for name in fields
+            if usual[name] not in (None, dataclasses.MISSING)
+        }
+        found.pop("", None)
+        if self.sliding is not None:
+            found["sliding_window"] = self.window
+        if self.switched:
+            found["use_sliding_window"] = False
+        return found
 
 
 def _all_layers(values: dict[str, Any], layers: int) -> list[bool]:

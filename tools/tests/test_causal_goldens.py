@@ -1,6 +1,6 @@
 """Causal language models: the numbers of transformers with weights that it wrote.
 
-Qwen3: also those of llama.cpp.
+Also those of llama.cpp, of models that it reads from GGUF.
 """
 
 import json
@@ -22,6 +22,8 @@ KINDS = (
     *("gpt2", "llama", "llama-tied", "llama-scaled", "mistral", "mistral-window", "qwen2"),
     *("qwen2-window", "qwen3", "smollm3", "gemma", "gemma2", "gemma3"),
 )
+
+NAMED = {"gemma3_text": "gemma3"}
 
 
 @pytest.fixture(scope="module", params=["committed", "fresh"])
@@ -84,6 +86,18 @@ def test_the_form_for_transformers_is_that_of_its_own_files(kind):
     assert causal_config._parse(json.loads(json.dumps(form["config"]))) == config
 
 
+def test_fields_that_are_not_there_mean_what_they_do_in_transformers(folder):
+    wanted = json.loads((folder / "defaults.json").read_text())
+    assert set(wanted) == set(causal_config.FAMILIES)
+    for kind, values in wanted.items():
+        config = causal_config.load(str(GOLDENS / "causal" / f"{NAMED.get(kind, kind)}.json"))
+        model = causal.LanguageModel(causal.Build(config))
+        meant = model.description()["weights"]["defaults"]
+        assert meant == {name: values[name] for name in meant}, kind
+        left = {name for name, value in values.items() if value is not None} - set(meant)
+        assert left <= {"num_key_value_heads", "hidden_act", "sliding_window"}, kind
+
+
 LOGITS = """
 import json, sys, safetensors.torch, torch, transformers
 config, weights, ids = sys.argv[1:]
@@ -112,17 +126,39 @@ def test_transformers_reads_the_form(kind, tmp_path):
         np.testing.assert_allclose(logits, want, rtol=1e-5, atol=1e-5)
 
 
-def test_logits_of_qwen3_are_those_of_llama_cpp(tmp_path):
+QWEN3 = {
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "head_dim": 16,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 48,
+    "max_position_embeddings": 32,
+    "rope_theta": 50000.0,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "tolerance"),
+    [
+        ("qwen3", "qwen3", 1e-4),
+        # llama.cpp computes Gemma's activation by a table of float16.
+        *((name, name, 2e-3) for name in ("gemma", "gemma2", "gemma3")),
+        *((name, "scaled", 1e-4) for name in ("linear", "llama3", "yarn")),
+    ],
+)
+def test_logits_are_those_of_llama_cpp(tmp_path, name, weights, tolerance):
+    case = json.loads((GGUF / f"{name}.json").read_text())
     path = tmp_path / "config.json"
-    fields = {"model_type": "qwen3", "hidden_size": 32, "num_hidden_layers": 2, "head_dim": 16}
-    fields |= {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 64}
-    fields |= {"vocab_size": 48, "max_position_embeddings": 32, "rope_theta": 50000.0}
-    path.write_text(json.dumps({**fields, "rms_norm_eps": 1e-6, "tie_word_embeddings": True}))
+    path.write_text(json.dumps(case.get("config", QWEN3)))
     task = causal.LanguageModel(causal.Build(causal_config.load(str(path))))
-    weights, names = safetensors(GGUF / "qwen3.safetensors"), by_name(task)
-    assert set(weights) == set(names)
-    for name, (variable, transpose) in names.items():
-        variable.assign(weights[name].T if transpose else weights[name])
-    case = json.loads((GGUF / "qwen3.json").read_text())
+    values, names = safetensors(GGUF / f"{weights}.safetensors"), by_name(task)
+    assert set(values) == set(names)
+    for key, (variable, transpose) in names.items():
+        variable.assign(values[key].T if transpose else values[key])
     logits = logits_of(task, case["input_ids"])
-    np.testing.assert_allclose(logits, case["logits"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(logits, case["logits"], rtol=tolerance, atol=tolerance)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -64,6 +65,22 @@ func checkGGUF(source *checkpoint.GGUF, report *checkpoint.LoadReport, c *graphs
 	if there["model_type"] == "llama" && w.ModelType == "mistral" {
 		there["model_type"] = w.ModelType // GGUF has one name for both
 	}
+	frequencies, err := source.Frequencies()
+	if err != nil {
+		return err
+	}
+	scaling, _ := w.Config["rope_scaling"].(map[string]any)
+	if _, scaled := there["rope_scaling"]; !scaled {
+		switch kind := scaling["rope_type"]; {
+		case kind == "llama3" && frequencies != nil:
+			if err := sameFrequencies(frequencies, there, scaling); err != nil {
+				return fault.Usagef("%s: tensor %w; export the graph with --config and the config.json of these weights", source.Path(), err)
+			}
+			there["rope_scaling"] = scaling
+		case kind == "dynamic": // begins after the positions that a file has, and so says nothing there
+			there["rope_scaling"] = scaling
+		}
+	}
 	if err := sameForm(there, w); err != nil {
 		return fault.Usagef("%s: %w; export the graph with --config and the config.json of these weights", source.Path(), err)
 	}
@@ -81,8 +98,35 @@ func checkGGUF(source *checkpoint.GGUF, report *checkpoint.LoadReport, c *graphs
 		}
 	}
 	for _, e := range report.Unused {
-		if !source.Repeats(e) && !partial {
+		turns := frequencies != nil && e.Name == checkpoint.GGUFFrequencies && scaling["rope_type"] == "llama3"
+		if !source.Repeats(e) && !turns && !partial {
 			return fault.Usagef("%s: tensor %s has no place in the graph's model, which would compute something else; export the graph with --config and the config.json of these weights", source.Path(), e)
+		}
+	}
+	return nil
+}
+
+// sameFrequencies returns an error if turns are not divided by the numbers that llama.cpp keeps of the graph's
+// scaling, which is that of Llama 3.
+func sameFrequencies(got []float32, there, scaling map[string]any) error {
+	value := func(of map[string]any, name string) float64 {
+		v, _ := of[name].(float64)
+		return v
+	}
+	width := value(there, "head_dim")
+	if width == 0 {
+		width = value(there, "hidden_size") / value(there, "num_attention_heads")
+	}
+	if float64(2*len(got)) != width {
+		return fmt.Errorf("%s has %d numbers; expected %v, half the width of a head", checkpoint.GGUFFrequencies, len(got), width/2)
+	}
+	factor, low, high := value(scaling, "factor"), value(scaling, "low_freq_factor"), value(scaling, "high_freq_factor")
+	for i, number := range got {
+		frequency := math.Pow(value(there, "rope_theta"), -2*float64(i)/width)
+		turns := value(scaling, "original_max_position_embeddings") * frequency / (2 * math.Pi)
+		smooth := min(max((turns-low)/(high-low), 0), 1)
+		if want := 1 / ((1-smooth)/factor + smooth); !(math.Abs(float64(number)-want) <= 1e-4*want) {
+			return fmt.Errorf("%s has %.6g at %d; expected %.6g by rope_scaling of the graph", checkpoint.GGUFFrequencies, number, i, want)
 		}
 	}
 	return nil
@@ -101,7 +145,18 @@ func checkReleaseConfig(path string, w *graphs.Weights) error {
 	if err := json.Unmarshal(data, &there); err != nil {
 		return fault.Usagef("%s: not a JSON object (%v); expected the configuration of the weights next to it", path, err)
 	}
-	if err := sameForm(there, w); err != nil {
+	meant := maps.Clone(w.Defaults)
+	if meant == nil {
+		meant = make(map[string]any)
+	}
+	maps.Copy(meant, there)
+	if err := sameForm(meant, w); err != nil {
+		var other *otherForm
+		if errors.As(err, &other) {
+			if _, written := plainForm(there, 0)[other.name]; !written {
+				return fault.Usagef("%s: %s is not there, which means %s in transformers; expected %s, as in the graph; export the graph with --config %s", path, other.name, quoted(other.got), quoted(other.want), path)
+			}
+		}
 		return fault.Usagef("%s: %w; export the graph with --config %s", path, err, path)
 	}
 	return nil
@@ -140,15 +195,26 @@ func formOf(w *graphs.Weights) map[string]any {
 	return form
 }
 
-// sameForm returns an error for the first value of a configuration that is not as in the graph.
+// otherForm is a value of a configuration that is not as in the graph.
+type otherForm struct {
+	name      string
+	got, want any
+}
+
+func (o *otherForm) Error() string {
+	return fmt.Sprintf("%s is %s; expected %s, as in the graph", o.name, quoted(o.got), quoted(o.want))
+}
+
+// sameForm returns an *otherForm for the first value of a configuration that is not as in the graph.
 func sameForm(there map[string]any, w *graphs.Weights) error {
 	want := formOf(w)
 	longest, _ := want["positions"].(float64)
 	delete(want, "positions")
 	there = plainForm(there, longest)
+	same := plainForm(want, longest)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if got, ok := there[name]; ok && !reflect.DeepEqual(got, want[name]) {
-			return fmt.Errorf("%s is %s; expected %s, as in the graph", name, quoted(got), quoted(want[name]))
+		if got, ok := there[name]; ok && !reflect.DeepEqual(got, same[name]) {
+			return &otherForm{name, got, want[name]}
 		}
 	}
 	return nil
@@ -183,12 +249,46 @@ func plainForm(config map[string]any, longest float64) map[string]any {
 				plain[name] = value
 			}
 		}
-		if out["rope_scaling"] = any(plain); plain["rope_type"] == nil || plain["rope_type"] == "default" {
+		switch plain["rope_type"] {
+		case nil, "default":
 			out["rope_scaling"] = nil
+		case "yarn":
+			out["rope_scaling"] = plainYarn(plain)
+		default:
+			out["rope_scaling"] = plain
 		}
 	}
 	if window, ok := out["sliding_window"].(float64); ok && (longest > 0 && window >= longest || out["use_sliding_window"] == false) {
 		out["sliding_window"] = nil
+	}
+	return out
+}
+
+// plainYarn returns a scaling by YaRN in one form: without values that are those of a field that is left out, and
+// with the factor of attention in the place of the two numbers that can say it.
+func plainYarn(scaling map[string]any) map[string]any {
+	out := maps.Clone(scaling)
+	number := func(name string) float64 {
+		v, _ := out[name].(float64)
+		return v
+	}
+	longer := func(scale float64) float64 { return 0.1*scale*math.Log(number("factor")) + 1 }
+	attention := longer(1)
+	if given, ok := out["attention_factor"].(float64); ok {
+		attention = given
+	} else if out["mscale"] != nil && out["mscale_all_dim"] != nil {
+		attention = longer(number("mscale")) / longer(number("mscale_all_dim"))
+	}
+	for _, name := range []string{"mscale", "mscale_all_dim", "attention_factor"} {
+		delete(out, name)
+	}
+	if float32(attention) != float32(longer(1)) {
+		out["attention_factor"] = float64(float32(attention)) // as files of GGUF have it, and as it is computed
+	}
+	for name, usual := range map[string]any{"beta_fast": 32.0, "beta_slow": 1.0, "truncate": true} {
+		if out[name] == usual {
+			delete(out, name)
+		}
 	}
 	return out
 }

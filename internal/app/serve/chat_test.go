@@ -180,7 +180,7 @@ func TestChatCompletionsRefuse(t *testing.T) {
 		{`{"messages": [{"role": "user", "content": []}]}`, "content is []; expected a text, or a list of parts of type text"},
 		{`{` + asked + `, "chat_template_kwargs": {"thinking": true}}`, "the chat template does not ask for thinking, so that nothing would come of it; leave it out"},
 		{`{` + asked + `, "chat_template_kwargs": {"messages": []}}`, "messages is given as a value of the chat template, which has it from the conversation"},
-		{`{` + asked + `, "chat_template_kwargs": {"again": 1.5}}`, "again: there is the number 1.5; expected whole numbers"},
+		{`{` + asked + `, "chat_template_kwargs": {"again": ` + strings.Repeat("[", 101) + strings.Repeat("]", 101) + `}}`, "again: its lists and objects are more than 100 deep"},
 		{`{"messages": [{"role": "critic", "content": "a"}]}`, "the chat template refuses the conversation: no critic"},
 		{`{"messages": [{"role": "user", "content": "a", "name": "me"}]}`, "messages[0].name asks for what is not served here; leave it out"},
 		{`{"messages": [{"role": "assistant", "content": "a", "tool_calls": [{}]}]}`, "messages[0] has call 1 of a tool, of type \\\"\\\" and name \\\"\\\"; expected type function and a name"},

@@ -177,7 +177,7 @@ func (s *state) method(line int, of any, name string) (any, bool) {
 		}
 	case *list:
 		found = has(ofLists)
-	case bool, int64:
+	case bool, int64, written:
 		found = has(ofInts)
 	case safe:
 		fail(line, "%s of a text after | safe is not known here", name)
@@ -498,6 +498,7 @@ func (t test) value(s *state) any {
 func (b bound) test(name string, v any, args []any, named map[string]any) bool {
 	_, isUndefined := v.(undefined)
 	_, isNumber := v.(int64)
+	as, isWritten := v.(written)
 	_, isBool := v.(bool)
 	_, isText := v.(string)
 	_, isSafe := v.(safe)
@@ -529,9 +530,9 @@ func (b bound) test(name string, v any, args []any, named map[string]any) bool {
 	case "boolean":
 		return isBool
 	case "integer":
-		return isNumber
+		return isNumber || isWritten && !strings.ContainsAny(string(as), ".eE")
 	case "number":
-		return isNumber || isBool
+		return isNumber || isWritten || isBool
 	case "string":
 		return isText || isSafe
 	case "mapping":

@@ -4,9 +4,9 @@
 //
 // It has the part of the language that conversations need, and what it has means what it means in
 // Python. All else is refused by its name, because a prompt that is nearly right gives answers that are
-// nearly right: numbers with fractions, lists and objects that are printed, case of letters beyond
-// ASCII, filters and methods that are not here. A branch that is not reached may have them, such as
-// that of tools.
+// nearly right: numbers with fractions (those of JSON values are written as they were, and not computed
+// with), lists and objects that are printed, case of letters beyond ASCII, filters and methods that are not
+// here. A branch that is not reached may have them, such as that of tools.
 //
 // A template comes with a model, so it is not trusted. It sees the values that it is given and nothing
 // else, it cannot change them, and its work, its texts and its depth are limited.

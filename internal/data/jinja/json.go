@@ -13,7 +13,8 @@ type JSON struct {
 	bytes int
 }
 
-// ParseJSON reads a value. Numbers must be whole, as templates know no others.
+// ParseJSON reads a value. Numbers that are not whole, or beyond 2^53, are written as they are there, and a
+// template cannot compute with them.
 func ParseJSON(data []byte) (JSON, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -34,8 +35,8 @@ func parseJSON(d *json.Decoder, depth int) (any, error) {
 	switch t := token.(type) {
 	case json.Number:
 		n, err := t.Int64()
-		if err != nil || max(n, -n) > maxNumber {
-			return nil, fmt.Errorf("there is the number %.40s; expected whole numbers of up to 2^53, as templates here know no others", t)
+		if err != nil || max(n, -n) > maxNumber || t == "-0" {
+			return written(t), nil
 		}
 		return n, nil
 	case json.Delim:

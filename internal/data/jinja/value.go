@@ -2,13 +2,17 @@ package jinja
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// A value is nil (None), undefined, a bool, an int64, a string, a safe, a *list, a *dict, a *space or a
-// function.
+// A value is nil (None), undefined, a bool, an int64, a written, a string, a safe, a *list, a *dict, a *space
+// or a function.
 type (
+	// written is a number of JSON that is no int64 here, such as 1.50. Python would write it as 1.5, but a
+	// model that wrote the number goes on from what it wrote.
+	written string
 	// undefined is a name or attribute that there is not.
 	undefined struct{ name string }
 	// safe is a text after the filter safe. Python's escapes what it is joined with, so that it may only
@@ -57,6 +61,8 @@ func sortOf(v any) string {
 		return "a bool"
 	case int64:
 		return "a number"
+	case written:
+		return fmt.Sprintf("the number %.40s", string(v))
 	case string:
 		return "a text"
 	case safe:
@@ -81,6 +87,9 @@ func truth(v any) bool {
 		return v
 	case int64:
 		return v != 0
+	case written:
+		number, _ := strconv.ParseFloat(string(v), 64) // an error is that it is out of range, as it is in Python
+		return number != 0
 	case string:
 		return v != ""
 	case safe:
@@ -107,6 +116,8 @@ func (s *state) text(line int, v any) string {
 		return "False"
 	case int64:
 		return fmt.Sprint(v)
+	case written:
+		return string(v)
 	case string:
 		return v
 	}
@@ -181,10 +192,14 @@ func (s *state) equal(line int, a, b any) bool {
 	s.step(line, 1)
 	x, isNumber := number(a)
 	y, isToo := number(b)
+	_, aWritten := a.(written)
+	_, bWritten := b.(written)
 	switch {
 	case isNumber && isToo:
 		return x == y
-	case isNumber || isToo:
+	case (isNumber || aWritten) && (isToo || bWritten):
+		fail(line, "%s and %s are compared, which is not done here", sortOf(a), sortOf(b))
+	case isNumber || isToo || aWritten || bWritten:
 		return false
 	}
 	switch a := a.(type) {
@@ -291,6 +306,8 @@ func (s *state) json(line int, v any) string {
 		return strings.ToLower(s.text(line, v))
 	case int64:
 		return fmt.Sprint(v)
+	case written:
+		return s.made(line, string(v))
 	case string:
 		return s.made(line, quoted(v))
 	case *list:

@@ -132,6 +132,30 @@ MODELS = {
 IDS = [[5, 9, 7, 11, 3], [4, 8], [6, 19, 2, 12, 13, 14, 15, 16, 17, 18, 10, 9, 8, 7, 6, 5]]
 
 
+ASKED = (
+    *("num_key_value_heads", "hidden_act", "hidden_activation", "activation_function"),
+    *("rms_norm_eps", "layer_norm_epsilon", "tie_word_embeddings", "query_pre_attn_scalar"),
+    *("attn_logit_softcapping", "final_logit_softcapping", "sliding_window"),
+    "use_sliding_window",
+)
+
+
+def meant(kind: str) -> dict:
+    """Returns what fields mean that a config.json does not have."""
+    config = transformers.AutoConfig.for_model(kind)
+    found = {name: getattr(config, name) for name in ASKED if hasattr(config, name)}
+    if found.get("use_sliding_window") is False:  # hides the number
+        switched = transformers.AutoConfig.for_model(kind, use_sliding_window=True)
+        found["sliding_window"] = switched.sliding_window
+    rope = getattr(config, "rope_parameters", None) or {}
+    if "sliding_attention" in rope:
+        found["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+    if "rope_theta" in rope:
+        found["rope_theta"] = rope["rope_theta"]
+    return found
+
+
 def main() -> None:
     """Writes the files."""
     out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "causal"
@@ -165,6 +189,9 @@ def main() -> None:
             "loss": loss.item(),
         }
     (out / "cases.json").write_text(json.dumps(cases) + "\n")
+    kinds = sorted({model.config.model_type for model in MODELS.values()})
+    defaults = {kind: meant(kind) for kind in kinds}
+    (out / "defaults.json").write_text(json.dumps(defaults, indent=1) + "\n")
 
 
 main()
