@@ -40,6 +40,8 @@ type Feature struct {
 	Resize            string `json:"resize,omitempty"`
 	CropToAspectRatio bool   `json:"crop_to_aspect_ratio,omitempty"`
 	ConvertColors     bool   `json:"convert_colors,omitempty"`
+	// JPEG names what decoded JPEG images, as dataset.Spec does; "" is Go's library.
+	JPEG string `json:"jpeg,omitempty"`
 	// MaxLength is the most ids of a text, Bare means that they have no special tokens, and Segments
 	// is the feature with the texts' numbers.
 	MaxLength int    `json:"max_length,omitempty"`

@@ -25,12 +25,14 @@ type imageReader struct {
 	*featureSchema
 	schema string // its path, "" for rows without one
 	scaler pixels.Scaler
+	jpeg   pixels.Decoder
 	pixels []byte // of the last image
 	rgb    []byte
 }
 
 func newImageReader(f *featureSchema, schema string) *imageReader {
-	return &imageReader{featureSchema: f, schema: schema, scaler: pixels.Scaler{Resize: pixels.Resize(f.resize), Crop: f.crop}}
+	jpeg, _ := pixels.DecoderOf(f.jpeg) // which was had before
+	return &imageReader{featureSchema: f, schema: schema, jpeg: jpeg, scaler: pixels.Scaler{Resize: pixels.Resize(f.resize), Crop: f.crop}}
 }
 
 // read reads a PNG or JPEG file. Its pixels, height, width and channels after one another, are in r.pixels
@@ -91,12 +93,12 @@ func (r *imageReader) decode(file []byte) (reason string) {
 		from = r.scaler.Memory(n * want)
 	}
 	if decoded == want {
-		if reason := i.Decode(from, want); reason != "" {
+		if reason := i.Decode(from, want, r.jpeg); reason != "" {
 			return reason
 		}
 	} else {
 		r.rgb = slices.Grow(r.rgb[:0], 3*n)[:3*n]
-		if reason := i.Decode(r.rgb, 3); reason != "" {
+		if reason := i.Decode(r.rgb, 3, r.jpeg); reason != "" {
 			return reason
 		}
 		for p := range from {

@@ -65,8 +65,11 @@ func NewRowRecords(features []Feature, folder string, tokenizer *text.Tokenizer)
 		if f.Kind == KindImage && (len(f.Shape) != 3 || f.Shape.open() || f.Resize != "" && !slices.Contains(pixels.Resizes, f.Resize)) {
 			return nil, fault.Damagedf("feature %q is an image of shape %v, resized by %q; expected [HEIGHT, WIDTH, CHANNELS] and one of %s; convert the data again", f.Name, f.Shape, f.Resize, strings.Join(pixels.Resizes, ", "))
 		}
+		if _, err := pixels.DecoderOf(f.JPEG); err != nil {
+			return nil, fmt.Errorf("feature %q decodes %w", f.Name, err)
+		}
 		s := &featureSchema{name: f.Name, kind: f.Kind, role: f.Role, dtype: f.DType, columns: f.Columns, shape: f.Shape, raw: f.Encoding == "raw",
-			resize: f.Resize, crop: f.CropToAspectRatio, convertColors: f.ConvertColors,
+			resize: f.Resize, crop: f.CropToAspectRatio, convertColors: f.ConvertColors, jpeg: f.JPEG,
 			categories: f.Categories, missing: f.Missing, missingValues: f.MissingValues, separator: f.Separator,
 			maxLength: f.MaxLength, bare: f.Bare, segments: f.Segments, lines: map[string]int{"categories": 1}}
 		if len(s.columns) == 0 {

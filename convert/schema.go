@@ -77,6 +77,7 @@ type featureSchema struct {
 	folder        string
 	raw           bool
 	resize        string // how images of another size are scaled; "" refuses them
+	jpeg          string // what decodes JPEG files; "" is Go's library
 	crop          bool   // to the proportions of the shape, before scaling
 	convertColors bool
 }
@@ -206,6 +207,7 @@ var keysOf = map[string][]string{
 	"folder":         {KindImage},
 	"encoding":       {KindImage},
 	"resize":         {KindImage},
+	"jpeg":           {KindImage},
 	"convert_colors": {KindImage},
 
 	"crop_to_aspect_ratio": {KindImage},

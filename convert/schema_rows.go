@@ -12,6 +12,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 	"github.com/gorbit-ml/gorbit/internal/data/table"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/tfrecord"
@@ -33,6 +34,14 @@ func newSchemaRows(ctx context.Context, c *conversion) (*schemaRows, error) {
 		return nil, err
 	}
 	for _, f := range s.schema.features {
+		if f.kind == KindImage {
+			if name := pixels.Fastest(); f.jpeg == "" && name != pixels.Go {
+				f.jpeg = name
+			}
+			if _, err := pixels.DecoderOf(f.jpeg); err != nil {
+				return nil, s.schema.errorf(f.at("jpeg"), "feature %q decodes %v", f.name, err)
+			}
+		}
 		ids, all := make(map[string]int64, len(f.categories)), int64(-1)
 		for i, name := range f.categories {
 			ids[name] = int64(i)
@@ -73,7 +82,7 @@ func (f *featureSchema) manifest() []Feature {
 		if f.raw {
 			m.Encoding = "raw"
 		}
-		m.Resize, m.CropToAspectRatio, m.ConvertColors = f.resize, f.crop, f.convertColors
+		m.JPEG, m.Resize, m.CropToAspectRatio, m.ConvertColors = f.jpeg, f.resize, f.crop, f.convertColors
 	}
 	if f.kind == KindText {
 		m.MaxLength, m.Bare, m.Segments = f.maxLength, f.bare, f.segments

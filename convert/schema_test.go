@@ -26,7 +26,7 @@ func TestSchemaRefused(t *testing.T) {
 		{"feature twice", "features:\n  a: {kind: number}\n  a: {kind: text}", `s.yaml:3: features has "a" twice, also in line 2; expected it once`},
 		{"key twice", "features:\n  a: {kind: number, kind: text}", `s.yaml:2: feature "a" has "kind" twice, also in line 2; expected it once`},
 		{"name", "features:\n  a b: {kind: number}", `s.yaml:2: feature is "a b"; expected a name of letters, digits, _, -, . and /`},
-		{"misspelled key", "features:\n  a:\n    kind: number\n    colums: [a]", `s.yaml:4: feature "a" has no key "colums"; expected one of categories, column, columns, convert_colors, crop_to_aspect_ratio, dtype, encoding, folder, kind, max_length, maximum, minimum, missing, missing_values, resize, role, segments, separator, shape, special_tokens, unknown; did you mean "columns"?`},
+		{"misspelled key", "features:\n  a:\n    kind: number\n    colums: [a]", `s.yaml:4: feature "a" has no key "colums"; expected one of categories, column, columns, convert_colors, crop_to_aspect_ratio, dtype, encoding, folder, jpeg, kind, max_length, maximum, minimum, missing, missing_values, resize, role, segments, separator, shape, special_tokens, unknown; did you mean "columns"?`},
 		{"merge key", "x: &x {kind: number}\nfeatures:\n  a: *x", `s.yaml:1: the schema has no key "x"`},
 		{"misspelled kind", "features:\n  a: {kind: nubmer}", `s.yaml:2: feature "a": kind is "nubmer"; expected one of number, category, text, image, bytes; did you mean "number"?`},
 		{"no kind", "features:\n  a: {column: x}", `s.yaml:2: feature "a": has no kind; expected one of number, category, text, image, bytes`},

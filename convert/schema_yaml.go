@@ -139,6 +139,7 @@ func (s *schema) feature(key, n *yaml.Node) (*featureSchema, error) {
 			return err
 		},
 		"resize":               func(n *yaml.Node) error { return s.oneOf(n, what+": resize", pixels.Resizes, &f.resize) },
+		"jpeg":                 func(n *yaml.Node) error { return s.oneOf(n, what+": jpeg", pixels.JPEGDecoders, &f.jpeg) },
 		"crop_to_aspect_ratio": func(n *yaml.Node) error { return s.boolean(n, what+": crop_to_aspect_ratio", &f.crop) },
 		"convert_colors":       func(n *yaml.Node) error { return s.boolean(n, what+": convert_colors", &f.convertColors) },
 		"encoding": func(n *yaml.Node) error {

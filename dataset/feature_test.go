@@ -37,3 +37,17 @@ func TestFeatureOfEveryDType(t *testing.T) {
 		t.Errorf("an unknown type has size %d", n)
 	}
 }
+
+// TestMissingDecoder names a decoder of images that this program does not import, and one that there is
+// not.
+func TestMissingDecoder(t *testing.T) {
+	for name, want := range map[string]string{
+		"tensorflow": "feature x decodes JPEG images by tensorflow, which this program does not have; expected go",
+		"webp":       `feature x decodes JPEG images by "webp"; expected tensorflow or go`,
+	} {
+		err := Spec{Name: "x", DType: Uint8, Shape: []int{2, 3, 1}, JPEG: name}.Validate()
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, expected %s", err, want)
+		}
+	}
+}

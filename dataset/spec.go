@@ -63,6 +63,9 @@ type Spec struct {
 	// error. Crop first cuts them down to the proportions of Shape.
 	Resize string `json:",omitempty"`
 	Crop   bool   `json:",omitempty"`
+	// JPEG names what decodes JPEG images: "go", the default, or "tensorflow", which gives the pixels of
+	// tf.io.decode_jpeg and is there in programs that use package train.
+	JPEG string `json:",omitempty"`
 	// Pad is the value after the end of an open axis, and that of examples that only fill a batch.
 	Pad float64
 }
@@ -88,6 +91,9 @@ func (s Spec) Validate() error {
 		default:
 			size *= d
 		}
+	}
+	if _, err := pixels.DecoderOf(s.JPEG); err != nil {
+		return fail("decodes %w", err)
 	}
 	low, high := s.Range()
 	switch {
@@ -192,6 +198,9 @@ func (s Spec) String() string {
 	}
 	if s.Crop {
 		b.WriteString(", cut to its proportions")
+	}
+	if s.JPEG != "" && s.JPEG != pixels.Go {
+		fmt.Fprintf(&b, ", JPEG by %s", s.JPEG)
 	}
 	if s.Pad != 0 {
 		fmt.Fprintf(&b, ", padded with %v", s.Pad)

@@ -14,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
@@ -309,6 +310,9 @@ func (a *attempt) announce() {
 		log.Info("evaluations and exports use the mean of the variables of steps with equal weights", "from_step", p.Optimizer.SWA, "every", p.Optimizer.SWAEvery)
 	}
 	a.announceRows()
+	if a.TakesImages() {
+		log.Info("images", "jpeg_decoder", cmp.Or(p.Data.JPEG, pixels.Go))
+	}
 	a.announceClasses()
 	a.warnDivided(runtime.MicroBatches * accumulate)
 	log.Info("training", "steps", a.steps, "steps_per_epoch", a.examples.BatchesPerEpoch(), "examples", a.examples.NumExamples(),

@@ -50,9 +50,11 @@ func Train(ctx context.Context, p params.Params, folder string, env Env) (runner
 	if remote != nil {
 		return trainRemote(ctx, remote, p, folder, env)
 	}
-	opened, before := time.Now(), record.MemoryNow()
+	opened, before, begun := time.Now(), record.MemoryNow(), false
 	if !env.Overwrite {
-		warnKept(p.Keep(vfs.Join(Origin(folder, env.ResumeFrom), runfolder.Params)), env.Log)
+		earlier := vfs.Join(Origin(folder, env.ResumeFrom), runfolder.Params)
+		begun = prepare.Exists(earlier)
+		warnKept(p.Keep(earlier), env.Log)
 	}
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -64,6 +66,9 @@ func Train(ctx context.Context, p params.Params, folder string, env Env) (runner
 	s, err := prepare.Of(ctx, p, graph, env.prepare())
 	if err != nil {
 		return nil, err
+	}
+	if !begun {
+		s.ChooseJPEG()
 	}
 	t, err := newTraining(ctx, s, folder, env)
 	if err != nil {

@@ -174,6 +174,9 @@ func servedFeatures(run *train.Run) ([]layout.Feature, error) {
 			if err != nil {
 				return nil, err
 			}
+			if f.DType == "uint8" {
+				served.JPEG = run.Params.Data.JPEG
+			}
 			served.Record, served.Source, rows = rows[0].Name, source, rows[1:]
 		}
 		out = append(out, served)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/gorbit-ml/gorbit/dataset"
 	. "github.com/gorbit-ml/gorbit/dataset/dense"
+	"github.com/gorbit-ml/gorbit/internal/data/pixels"
+	_ "github.com/gorbit-ml/gorbit/internal/exec/tfjpeg" // the decoder of runs
 	"github.com/gorbit-ml/gorbit/internal/testkit/records"
 	"github.com/gorbit-ml/gorbit/tfrecord"
 )
@@ -35,7 +37,7 @@ func benchmarkKinds() []benchmarkKind {
 	weights := dataset.Spec{Name: "example_weights", DType: dataset.Float32, Role: dataset.Weight}
 	label := dataset.Spec{Name: "label", DType: dataset.Int32, Role: dataset.Label, Below: number(10)}
 	images := func(name string, height, width, channels int, encode func([]byte) []byte) benchmarkKind {
-		return benchmarkKind{name, []dataset.Spec{{Name: "image", DType: dataset.Uint8, Shape: []int{height, width, channels}}, label, weights}, func(r *rand.Rand) []tfrecord.Feature {
+		return benchmarkKind{name, []dataset.Spec{{Name: "image", DType: dataset.Uint8, Shape: []int{height, width, channels}, JPEG: pixels.TensorFlow}, label, weights}, func(r *rand.Rand) []tfrecord.Feature {
 			pixels := make([]byte, height*width*channels)
 			for i := range pixels {
 				pixels[i] = byte(i/7 + r.IntN(16))

@@ -34,6 +34,7 @@ type Data struct {
 	Features          map[string]string `yaml:"features"`
 	Resize            string            `yaml:"resize"`
 	CropToAspectRatio bool              `yaml:"crop_to_aspect_ratio"`
+	JPEG              string            `yaml:"jpeg"`
 	RowLength         int               `yaml:"row_length"`
 	TargetRowLength   int               `yaml:"target_row_length"`
 	Truncate          bool              `yaml:"truncate"`

@@ -181,6 +181,10 @@ var table = []Param{
 			"empty: they are refused. Images that are labels are always scaled by nearest"},
 	{Name: "data.crop_to_aspect_ratio", Change: FromStart, Read: true,
 		Meaning: "before scaling, cut images down to the graph's proportions, as Keras does"},
+	{Name: "data.jpeg", Choices: pixels.JPEGDecoders, Empty: true, Change: Settled, Read: true,
+		Meaning: "what decodes JPEG images: tensorflow, libjpeg-turbo in TensorFlow's library, with the pixels of " +
+			"tf.io.decode_jpeg, or go, Go's library, which takes five times as long and has other pixels; empty: tensorflow. A " +
+			"run keeps it; those that do not say it began with go"},
 	{Name: "data.row_length", check: atLeast(0, "0 (by the data) or more"), Change: Settled, Read: true,
 		Meaning: "positions in a row, and the maximum tokens of an example; 0: 128 or, for longer examples, the longest " +
 			"rounded up to a multiple of 64, but never more than the graph's positions. A run keeps it. For graphs " +

@@ -80,6 +80,7 @@ type column[T number] struct {
 	low, high    int64
 	pixels       int // number of last axes that an image has, or 0
 	scaler       pixels.Scaler
+	jpeg         pixels.Decoder
 
 	values []T
 	ends   []int // of the examples, in values
@@ -101,6 +102,7 @@ func newColumn[T number](spec dataset.Spec) *column[T] {
 	if spec.DType == dataset.Uint8 {
 		c.pixels = imageAxes(spec.Shape)
 		c.scaler.Resize, c.scaler.Crop = pixels.Resize(spec.Resize), spec.Crop
+		c.jpeg, _ = pixels.DecoderOf(spec.JPEG) // Validate has had it
 	}
 	return c
 }

@@ -25,6 +25,7 @@ type encoded struct {
 	channels      int
 	height, width int // after scaling
 	scaler        *pixels.Scaler
+	jpeg          pixels.Decoder
 }
 
 // openImage reads the size of an image and compares it with a shape of height, width and, perhaps,
@@ -34,7 +35,7 @@ func (c *column[T]) openImage(format string, data []byte, shape []int) (e encode
 	if err != nil {
 		return e, fmt.Sprintf("is a %s image that cannot be decoded: %v", format, err)
 	}
-	e = encoded{i, 1, i.Height, i.Width, &c.scaler}
+	e = encoded{i, 1, i.Height, i.Width, &c.scaler, c.jpeg}
 	if len(shape) == 3 {
 		e.channels = shape[2]
 	}
@@ -66,10 +67,10 @@ func orAny(what string, n int) string {
 func (e encoded) decode(grow func(n int) []uint8) (reason string) {
 	to := grow(e.width * e.height * e.channels)
 	if e.height == e.Height && e.width == e.Width {
-		return e.Decode(to, e.channels)
+		return e.Decode(to, e.channels, e.jpeg)
 	}
 	from := e.scaler.Memory(e.Width * e.Height * e.channels)
-	if reason := e.Decode(from, e.channels); reason != "" {
+	if reason := e.Decode(from, e.channels, e.jpeg); reason != "" {
 		return reason
 	}
 	e.scaler.Scale(to, e.height, e.width, from, e.Height, e.Width, e.channels)

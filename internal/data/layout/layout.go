@@ -162,6 +162,8 @@ type Feature struct {
 	Pad float64 `json:"pad,omitempty"`
 	// Make is what the feature is made of instead of values of the record, as in the contract.
 	Make string `json:"make,omitempty"`
+	// JPEG names what decodes JPEG images in records, as dataset.Spec does; "" is Go's library.
+	JPEG string `json:"jpeg,omitempty"`
 	// Source says how the values were converted from columns of tables, as the manifest of the data
 	// does.
 	Source json.RawMessage `json:"source,omitempty"`

@@ -70,15 +70,13 @@ func Open(data []byte) (Image, error) {
 // and blue for three, and the opacity for four. Gray images have three equal colours. Of 16 bits the upper
 // 8 count, as in TensorFlow's decode_png with dtype uint8; the opacity is dropped for one and three
 // channels, as it is there. CMYK becomes red, green and blue as there, too: (255-C)(255-K)/255 and so on. An
-// image with colours is refused for one channel. It returns the reason why there are no values.
-func (i Image) Decode(to []uint8, channels int) (reason string) {
-	var img image.Image
-	var err error
-	if i.Format == PNG {
-		img, err = png.Decode(bytes.NewReader(i.data))
-	} else {
-		img, err = jpeg.Decode(bytes.NewReader(i.data))
+// image with colours is refused for one channel. by decodes JPEG files; nil is Go's library. It returns the
+// reason why there are no values.
+func (i Image) Decode(to []uint8, channels int, by Decoder) (reason string) {
+	if i.Format == JPEG && by != nil {
+		return i.decodeJPEG(to, channels, by)
 	}
+	img, err := i.decode()
 	if err != nil {
 		return fmt.Sprintf("is a %s image that cannot be decoded: %v", i.Format, err)
 	}
@@ -116,7 +114,7 @@ func (i Image) Decode(to []uint8, channels int) (reason string) {
 			switch channels {
 			case 1:
 				if c.R != c.G || c.R != c.B {
-					return fmt.Sprintf("is a %s image with colours; expected a gray one, because the feature has one channel", i.Format)
+					return i.coloured()
 				}
 				to[0] = c.R
 			case 3:
@@ -128,6 +126,19 @@ func (i Image) Decode(to []uint8, channels int) (reason string) {
 		}
 	}
 	return ""
+}
+
+// coloured says that the image is not gray.
+func (i Image) coloured() string {
+	return fmt.Sprintf("is a %s image with colours; expected a gray one, because the feature has one channel", i.Format)
+}
+
+// decode decodes the image with Go's library.
+func (i Image) decode() (image.Image, error) {
+	if i.Format == PNG {
+		return png.Decode(bytes.NewReader(i.data))
+	}
+	return jpeg.Decode(bytes.NewReader(i.data))
 }
 
 // convertYCbCr converts an image that begins at (0, 0): the colours of most JPEG files.

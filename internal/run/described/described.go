@@ -24,6 +24,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/data/tokenizers"
+	_ "github.com/gorbit-ml/gorbit/internal/exec/tfjpeg" // a decoder of images
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
 )
@@ -145,7 +146,7 @@ func (m *Model) Layout() dense.Config {
 	for _, f := range m.Features {
 		s := dataset.Spec{Name: f.Name, DType: dataset.DType(f.DType), Make: f.Make, Minimum: f.Minimum, Below: f.Below, Pad: f.Pad}
 		if f.Make == "" {
-			s.Record = []string{f.Record}
+			s.Record, s.JPEG = []string{f.Record}, f.JPEG
 		}
 		for _, d := range f.Shape[1:] {
 			s.Shape = append(s.Shape, int(d))

@@ -13,6 +13,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/internal/data/pixels"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
+	_ "github.com/gorbit-ml/gorbit/internal/exec/tfjpeg" // a decoder of images
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -193,6 +194,9 @@ func specOf(p params.Params, f graphs.Feature) dataset.Spec {
 	for _, d := range shape {
 		s.Shape = append(s.Shape, int(d))
 	}
+	if mayHaveImages(s) {
+		s.JPEG = p.Data.JPEG
+	}
 	if p.Data.Resize != "" && takesImages(s) {
 		s.Resize, s.Crop = p.Data.Resize, p.Data.CropToAspectRatio
 		if s.Role == dataset.Label { // classes of pixels, which have no mean
@@ -202,9 +206,27 @@ func specOf(p params.Params, f graphs.Feature) dataset.Spec {
 	return s
 }
 
+// ChooseJPEG sets data.jpeg to the fastest decoder that there is if it is not given and the graph may take
+// images. It is for runs that begin.
+func (s *Setup) ChooseJPEG() {
+	if s.Params.Data.JPEG == "" && s.TakesImages() {
+		s.Params.Data.JPEG = pixels.Fastest()
+	}
+}
+
+// TakesImages reports whether the graph has a feature that may be PNG or JPEG images in records.
+func (s *Setup) TakesImages() bool {
+	return slices.ContainsFunc(s.Export.Contract.Features, func(f graphs.Feature) bool { return mayHaveImages(specOf(s.Params, f)) })
+}
+
+// mayHaveImages reports whether records may have PNG or JPEG images for a feature.
+func mayHaveImages(s dataset.Spec) bool {
+	return s.DType == dataset.Uint8 && len(s.Shape) >= 2 && s.Make == ""
+}
+
 // takesImages reports whether a feature may be a PNG or JPEG image of one size.
 func takesImages(s dataset.Spec) bool {
-	return s.DType == dataset.Uint8 && len(s.Shape) >= 2 && s.Open() < 0 && s.Make == ""
+	return mayHaveImages(s) && s.Open() < 0
 }
 
 // checkFeatures returns an error if data.features names a feature that a graph does not read.
