@@ -90,6 +90,7 @@ type sequence struct {
 	score  float32 // of a beam
 	sum    float64 // of the logarithms of the model's probabilities of its tokens; not of a beam
 	random *rand.Rand
+	text   *Growing // nil without stop strings
 }
 
 // newActive checks a request.
@@ -294,8 +295,19 @@ func (a *active) finished(q *sequence, id int32) (Finish, string) {
 		return FinishEOS, ""
 	}
 	if len(a.Config.StopStrings) > 0 {
-		if _, stop := CutStop(a.Text(q.end.ids()[len(a.Prompt):]), a.Config.StopStrings); stop != "" {
-			return FinishStop, stop
+		if q.text == nil {
+			q.text = NewGrowing(a.Text)
+		}
+		q.text.Add(id)
+		longest := 0
+		for _, s := range a.Config.StopStrings {
+			longest = max(longest, len(s))
+		}
+		if _, stop := CutStop(q.text.Last(longest), a.Config.StopStrings); stop != "" {
+			// The whole text says which comes first in it.
+			if _, stop = CutStop(a.Text(q.end.ids()[len(a.Prompt):]), a.Config.StopStrings); stop != "" {
+				return FinishStop, stop
+			}
 		}
 	}
 	if q.end.place+1 == a.most {

@@ -604,6 +604,7 @@ func (s *Server) streamed(w http.ResponseWriter, r *http.Request, c *completing)
 // pieces are the tokens of a sequence, whose text is sent piece by piece.
 type pieces struct {
 	ids   []int32
+	text  *generate.Growing
 	sent  string
 	begun bool // an event was sent
 }
@@ -612,7 +613,11 @@ type pieces struct {
 // come, without what may be the beginning of a stop string, and without what may ask for a call of a tool.
 func (p *pieces) add(id int32, decode func([]int32) string, stops []string, tools *chat.Template) string {
 	p.ids = append(p.ids, id)
-	text, stop := generate.CutStop(decode(p.ids), stops)
+	if p.text == nil {
+		p.text = generate.NewGrowing(decode)
+	}
+	p.text.Add(id)
+	text, stop := generate.CutStop(p.text.Text(), stops)
 	if stop == "" {
 		text = strings.TrimRight(text, "\ufffd")
 		hold := 0
