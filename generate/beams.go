@@ -85,23 +85,33 @@ type candidate struct {
 	score float32 // the sum
 }
 
-// candidates returns the likeliest tokens after any of the beams, the likeliest first: two for each beam,
-// or as many as there are end tokens and one more. Scores are those of each beam's tokens, without the
-// beam's own. A token that is forbidden is none.
-func candidates(c Config, beams []float32, scores [][]float32) []candidate {
-	vocab := len(scores[0])
-	sums := make([]float32, 0, len(beams)*vocab)
-	for b, own := range scores {
-		for _, s := range own {
-			sums = append(sums, s+beams[b])
-		}
+// wanted returns how many of the likeliest tokens a search looks at: two for each beam, or as many as there are
+// end tokens and one more.
+func (c Config) wanted() int { return max(2, 1+len(c.EOSTokenIDs)) * c.NumBeams }
+
+// candidates returns the likeliest tokens after a beam of the sum, the likeliest first, of the scores of its
+// tokens, to which it adds the sum. A token that is forbidden is none.
+func (a *active) candidates(beam int, sum float32, scores []float32) []candidate {
+	for i := range scores {
+		scores[i] += sum
 	}
 	var out []candidate
-	for _, i := range largest(sums, max(2, 1+len(c.EOSTokenIDs))*c.NumBeams) {
-		if sums[i] == forbidden {
+	for _, i := range largest(scores, a.Config.wanted()) {
+		if scores[i] == forbidden {
 			break
 		}
-		out = append(out, candidate{i / vocab, int32(i % vocab), sums[i]})
+		out = append(out, candidate{beam, int32(i), scores[i]})
 	}
 	return out
+}
+
+// likeliest returns the n likeliest candidates of all beams, the likeliest first, and of equal ones those of the
+// first beam first.
+func likeliest(choices []choice, n int) []candidate {
+	var out []candidate
+	for _, c := range choices {
+		out = append(out, c.from...)
+	}
+	slices.SortStableFunc(out, func(a, b candidate) int { return cmp.Compare(b.score, a.score) })
+	return out[:min(n, len(out))]
 }

@@ -211,9 +211,33 @@ func logSumExp(scores []float32) float64 {
 	}
 	sum := 0.0
 	for _, s := range scores {
-		sum += math.Exp(float64(s) - top)
+		sum += exp(float64(s) - top)
 	}
 	return top + math.Log(sum)
+}
+
+// powers are the powers of 2 at 0/64 to 63/64.
+var powers = func() (out [64]float64) {
+	for i := range out {
+		out[i] = math.Exp2(float64(i) / 64)
+	}
+	return out
+}()
+
+// exp returns the exponential of x, at most 0, with an error of about 1e-15 of it; 0 below -700. It takes a third of
+// the time of math.Exp, which most of a search's time outside of the model would go to.
+func exp(x float64) float64 {
+	if !(x > -700) {
+		return 0
+	}
+	const shift = 3 << 51 // what is added to it is rounded to an integer
+	z := x*(64/math.Ln2) + shift
+	k := int64(math.Float64bits(z)) - int64(math.Float64bits(shift))
+	n := z - shift
+	// ln 2 / 64 in two parts, of which the first has few bits.
+	r := x - n*0x1.62e42fep-7 - n*(math.Ln2/64-0x1.62e42fep-7)
+	p := 1 + r*(1+r*(1.0/2+r*(1.0/6+r*(1.0/24+r*(1.0/120)))))
+	return p * math.Float64frombits(math.Float64bits(powers[k&63])+uint64(k>>6)<<52)
 }
 
 // logSoftmax makes logits logarithms of probabilities, in place.

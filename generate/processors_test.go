@@ -121,3 +121,24 @@ func TestTemperatureOfExtremes(t *testing.T) {
 		}
 	}
 }
+
+// TestExp compares exp with math.Exp, also next to the places where it changes the power of 2.
+func TestExp(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range 200_000 {
+		x := -math.Pow(10, 4*rng.Float64()-1.2)
+		if i%2 == 0 {
+			x = -float64(i%40_000) * math.Ln2 / 128
+		}
+		want := math.Exp(x)
+		if x < -700 {
+			want = 0
+		}
+		if got := exp(x); math.Abs(got-want) > 2e-15*want {
+			t.Fatalf("exp(%v) is %v; expected %v", x, got, want)
+		}
+	}
+	if exp(0) != 1 || exp(math.Inf(-1)) != 0 {
+		t.Errorf("exp(0) is %v, and that of the least number %v", exp(0), exp(math.Inf(-1)))
+	}
+}

@@ -168,16 +168,58 @@ func (a *active) process(ids []int32, scores []float32) {
 // ErrForbidden says that a request cannot go on, because of its config.
 var ErrForbidden = errors.New("no token may follow: all are forbidden; expected looser min_length, no_repeat_ngram_size or bad_words_ids")
 
-// take lets every sequence take its next token. Rows are the logits of the live sequences; the first call
-// has one row, that of the prompt. They are overwritten.
-func (a *active) take(rows [][]float32, s *slots) Update {
-	u := Update{ID: a.ID, Err: checkLogits(rows)}
+// choice is what may follow a live sequence: the token that it takes and the logarithm of its probability, or
+// what a search chooses from.
+type choice struct {
+	id    int32
+	score float64
+	from  []candidate
+	err   error
+}
+
+// start makes the sequences of a request's samples, or the one of a greedy search, at its first logits.
+func (a *active) start() {
+	if a.beams != nil || a.results != nil {
+		return
+	}
+	a.results = make([]Result, a.Config.NumReturnSequences)
+	prompt := a.live[0].end
+	a.live = nil
+	for i := range a.results {
+		q := a.newSequence(i)
+		q.end = prompt
+		a.live = append(a.live, q)
+	}
+	prompt.uses += len(a.live) - 1
+}
+
+// weigh returns what may follow a live sequence, of its logits, which it may overwrite if they are its own. It
+// changes nothing that other sequences have.
+func (a *active) weigh(number int, logits []float32) choice {
+	if err := checkLogits(logits); err != nil {
+		return choice{err: err}
+	}
+	q := a.live[number]
+	if a.beams == nil {
+		return a.choose(q, logits)
+	}
+	logSoftmax(logits)
+	a.process(q.end.ids(), logits)
+	return choice{from: a.candidates(number, q.score, logits)}
+}
+
+// take lets every sequence take its next token.
+func (a *active) take(choices []choice, s *slots) Update {
+	u := Update{ID: a.ID}
+	for _, c := range choices {
+		u.Err = cmp.Or(u.Err, c.err)
+	}
 	switch {
 	case u.Err != nil:
 	case a.beams != nil:
-		u.Err = a.takeBeams(rows, s)
+		u.Err = a.takeBeams(choices, s)
 	default:
-		u.Tokens, u.Err = a.takeTokens(rows, s)
+		u.Tokens = a.takeTokens(choices, s)
 	}
 	switch {
 	case u.Err != nil:
@@ -189,12 +231,10 @@ func (a *active) take(rows [][]float32, s *slots) Update {
 }
 
 // checkLogits returns an error if logits are not numbers.
-func checkLogits(rows [][]float32) error {
-	for _, row := range rows {
-		for id, x := range row {
-			if x != x || x > math.MaxFloat32 {
-				return fmt.Errorf("the model gives %v for token %d; expected a finite number: its weights may be no good", x, id)
-			}
+func checkLogits(row []float32) error {
+	for id, x := range row {
+		if x != x || x > math.MaxFloat32 {
+			return fmt.Errorf("the model gives %v for token %d; expected a finite number: its weights may be no good", x, id)
 		}
 	}
 	return nil
@@ -209,31 +249,13 @@ func (a *active) leave(s *slots) {
 }
 
 // takeTokens lets the sequences of samples, or the one of a greedy search, take a token.
-func (a *active) takeTokens(rows [][]float32, s *slots) ([]Token, error) {
+func (a *active) takeTokens(choices []choice, s *slots) []Token {
 	live := a.live
-	if a.results == nil {
-		a.results = make([]Result, a.Config.NumReturnSequences)
-		prompt := a.live[0].end
-		live = nil
-		for i := range a.results {
-			q := a.newSequence(i)
-			q.end = prompt
-			prompt.uses++
-			live = append(live, q)
-			if i > 0 {
-				rows = append(rows, rows[0])
-			}
-		}
-		s.drop(prompt)
-	}
 	a.live = nil
 	var out []Token
 	for i, q := range live {
-		id, err := a.choose(q, rows[i])
-		if err != nil {
-			a.live = append(a.live, live[i:]...)
-			return nil, err
-		}
+		id := choices[i].id
+		q.sum += choices[i].score
 		out = append(out, Token{q.number, id})
 		before := q.end
 		q.end = after(before, id)
@@ -246,11 +268,11 @@ func (a *active) takeTokens(rows [][]float32, s *slots) ([]Token, error) {
 		}
 		a.live = append(a.live, q)
 	}
-	return out, nil
+	return out
 }
 
 // choose returns a sequence's next token.
-func (a *active) choose(q *sequence, scores []float32) (int32, error) {
+func (a *active) choose(q *sequence, scores []float32) choice {
 	norm := logSumExp(scores)
 	raw := scores
 	if len(a.processors) > 0 {
@@ -259,13 +281,12 @@ func (a *active) choose(q *sequence, scores []float32) (int32, error) {
 	}
 	id := largest(scores, 1)[0]
 	if scores[id] == forbidden {
-		return 0, ErrForbidden
+		return choice{err: ErrForbidden}
 	}
 	if a.Config.DoSample {
 		id = draw(scores, q.random)
 	}
-	q.sum += float64(raw[id]) - norm
-	return int32(id), nil
+	return choice{id: int32(id), score: float64(raw[id]) - norm}
 }
 
 // draw returns a token by its probability. Scores beyond float32, as of a repetition penalty next to 0, are
@@ -329,14 +350,8 @@ func CutStop(text string, stops []string) (before, stop string) {
 }
 
 // takeBeams takes the next tokens of a beam search.
-func (a *active) takeBeams(rows [][]float32, s *slots) error {
-	sums := make([]float32, len(rows))
-	for i, q := range a.live {
-		logSoftmax(rows[i])
-		a.process(q.end.ids(), rows[i])
-		sums[i] = q.score
-	}
-	all := candidates(a.Config, sums, rows)
+func (a *active) takeBeams(choices []choice, s *slots) error {
+	all := likeliest(choices, a.Config.wanted())
 	length := a.live[0].end.place + 2 // with the next token
 	var next []*sequence
 	for rank, c := range all {

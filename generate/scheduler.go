@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 )
 
 // Limits are those of a model and of a scheduler.
@@ -348,22 +351,64 @@ func (s *Scheduler) Take(logits []float32) ([]Update, error) {
 	}
 	all := s.called
 	s.called = nil
-	var out []Update
-	for _, a := range all {
-		own := make([][]float32, a.rows)
-		for i := range own {
-			own[i], logits = logits[:vocab:vocab], logits[vocab:]
+	var rowsOf []weighed // of each request that takes tokens
+	for _, c := range all {
+		var own [][]float32
+		for range c.rows {
+			own, logits = append(own, logits[:vocab:vocab]), logits[vocab:]
 		}
-		if len(a.live) == 0 || !a.computed {
+		if len(c.live) == 0 || !c.computed {
 			continue // canceled, or a part of a prompt
 		}
-		u := a.take(own, s.slots)
+		c.start()
+		for len(own) < len(c.live) {
+			own = append(own, own[0]) // samples, which do not overwrite it
+		}
+		rowsOf = append(rowsOf, weighed{c.active, own, make([]choice, len(own))})
+	}
+	weigh(rowsOf)
+	var out []Update
+	for _, w := range rowsOf {
+		u := w.take(w.choices, s.slots)
 		if u.Err != nil || u.Results != nil {
-			s.remove(a.active)
+			s.remove(w.active)
 		}
 		out = append(out, u)
 	}
 	return out, nil
+}
+
+// weighed is a request with the logits of its live sequences, and what may follow them.
+type weighed struct {
+	*active
+	rows    [][]float32
+	choices []choice
+}
+
+// weigh sets the choices, on all processors: to weigh a vocabulary takes long.
+func weigh(all []weighed) {
+	type row struct{ request, number int }
+	var rows []row
+	for i, w := range all {
+		for k := range w.rows {
+			rows = append(rows, row{i, k})
+		}
+	}
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(rows)) {
+		wait.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(rows) {
+					return
+				}
+				w, k := all[rows[i].request], rows[i].number
+				w.choices[k] = w.weigh(k, w.rows[k])
+			}
+		})
+	}
+	wait.Wait()
 }
 
 // Fail gives up the requests of the batch that Next gave, because of an error of the model.

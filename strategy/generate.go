@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	tf "github.com/wamuir/graft/tensorflow"
 
@@ -21,8 +22,8 @@ type Generator interface {
 	MakeCaches(ctx context.Context, slots, sources int) error
 	// Encode writes to the caches what the model needs of sources.
 	Encode(ctx context.Context, in Sources) error
-	// NextLogits returns the logits of the tokens that follow the last new ones, by row. There must be
-	// only one call at a time.
+	// NextLogits returns the logits of the tokens that follow the last new ones, by row, in memory that the
+	// next call overwrites. There must be only one call at a time.
 	NextLogits(ctx context.Context, in NewTokens) ([]float32, error)
 }
 
@@ -131,7 +132,9 @@ func (m *Model) NextLogits(ctx context.Context, in NewTokens) ([]float32, error)
 	if err != nil {
 		return nil, memoryError(fmt.Errorf("generate: %w", err))
 	}
-	logits := make([]float32, in.Rows*m.export.Contract.Generation.VocabSize)
+	n := in.Rows * m.export.Contract.Generation.VocabSize
+	m.logits = slices.Grow(m.logits[:0], n)
+	logits := m.logits[:n]
 	if shape := out[0].Shape(); len(shape) != 2 || shape[0]*shape[1] != int64(len(logits)) {
 		return nil, fmt.Errorf("generate gave logits of shape %v; expected [%d,%d]", shape, in.Rows, m.export.Contract.Generation.VocabSize)
 	}

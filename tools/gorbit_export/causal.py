@@ -91,11 +91,11 @@ class Map(layers.Dense):
 
     def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Maps x [N, inputs] by the first of `weights`, which are taken from the list."""
-        y = tf.matmul(x, weights.pop(0))
+        y = ops.product(x, weights.pop(0))
         bias = None if self.bias is None else weights.pop(0)
         if self._adapted:
             down, up = weights.pop(0), weights.pop(0)
-            y += tf.matmul(tf.matmul(x, down), up) * tf.cast(self._scale, x.dtype)
+            y += ops.product(ops.product(x, down), up) * tf.cast(self._scale, x.dtype)
         return y if bias is None else ops.add_bias(y, bias)
 
 
@@ -115,11 +115,10 @@ class RMSNorm(layers.Layer):
 
     def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Normalizes float32 [..., width] by the first of `weights`, taken from the list."""
-        square = tf.reduce_mean(tf.square(x), -1, keepdims=True)
         scale = weights.pop(0)
         if self._offset:
             scale += self._offset
-        return x * tf.math.rsqrt(square + self._epsilon) * scale
+        return ops.rms_norm(x, scale, self._epsilon)
 
 
 class LayerNorm(layers.LayerNorm):
@@ -221,8 +220,16 @@ class Layer(tf.Module):
             parts.append(self.feed_forward_post_norm)
         return [w for part in parts for w in part.weights()]
 
-    def heads(self, x: Tensor, positions: Tensor, weights: list[Tensor]) -> list[Tensor]:
-        """Computes query, key and value, [N, width] each, of x float32 [N, H] at int32 [N]."""
+    def turns(self, positions: Tensor) -> list[Tensor]:
+        """The cosines and sines of rotary positions, of int32 [N]; none of other layers."""
+        c = self._config
+        if not c.family.rotary or self.kind.theta is None:
+            return []
+        scaling = c.rope_scaling if self.kind.scaled else None
+        return list(rotary.tables(positions, c.head_size, self.kind.theta, scaling))
+
+    def heads(self, x: Tensor, turns: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+        """Computes query, key and value, [N, width] each, of x float32 [N, H] and its turns."""
         c = self._config
         x = ops.cast(self.attention_norm.apply(x, weights), weights[0].dtype)
         if not c.family.rotary:
@@ -231,10 +238,8 @@ class Layer(tf.Module):
         if c.family.normed_heads:
             query = _normed_heads(self.query_norm, query, weights)
             key = _normed_heads(self.key_norm, key, weights)
-        if self.kind.theta is None:
+        if not turns:
             return [query, key, value]
-        scaling = c.rope_scaling if self.kind.scaled else None
-        turns = rotary.tables(positions, c.head_size, self.kind.theta, scaling)
         query = rotary.rotary(query, *turns, c.num_attention_heads)
         return [query, rotary.rotary(key, *turns, c.key_value_heads), value]
 
@@ -260,8 +265,8 @@ class Layer(tf.Module):
         y = ops.cast(self.feed_forward_norm.apply(x, weights), context.dtype)
         act = self._config.hidden_act
         if self._config.family.rotary:
-            gate = ops.activate(act, self.gate.apply(y, weights))
-            y = gate * self.intermediate.apply(y, weights)
+            gate = self.gate.apply(y, weights)
+            y = ops.gated(act, gate, self.intermediate.apply(y, weights))
         else:
             y = ops.activate(act, self.intermediate.apply(y, weights))
         y = ops.cast(self.feed_forward.apply(y, weights), tf.float32)
@@ -317,6 +322,57 @@ def attend(
     Returns:
         [B * T, query width].
     """
+    if heads.cap is None and ops.generates(query, key, value):
+        shape, kept = tf.shape(query), tf.shape(key)[1]
+        allowed = tf.broadcast_to(allowed, [shape[0], shape[1], kept])
+        known = tf.constant(heads.number), tf.constant(heads.shared), tf.constant(heads.scale)
+        if bias is None:
+            return _next_attention(query, key, value, allowed, *known, shape=heads)
+        return _next_attention_biased(query, key, value, allowed, *known, bias, shape=heads)
+    return _attended(query, key, value, allowed, heads, drop, bias)
+
+
+@ops.block
+def _next_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    allowed: Tensor,
+    heads: Tensor,
+    shared: Tensor,
+    scale: Tensor,
+    shape: Heads,
+) -> Tensor:
+    del heads, shared, scale  # for an implementation that does not know the shape
+    return _attended(query, key, value, allowed, shape, lambda weights: weights, None)
+
+
+@ops.block
+def _next_attention_biased(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    allowed: Tensor,
+    heads: Tensor,
+    shared: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    shape: Heads,
+) -> Tensor:
+    del heads, shared, scale
+    return _attended(query, key, value, allowed, shape, lambda weights: weights, bias)
+
+
+def _attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    allowed: Tensor,
+    heads: Heads,
+    drop: Callable[[Tensor], Tensor],
+    bias: Tensor | None,
+) -> Tensor:
+    """Computes what `attend` says, by TensorFlow's operations."""
     d, kv = heads.width, heads.shared
     groups = heads.number // kv
     shape, length = tf.shape(query), tf.shape(key)[1]
@@ -410,7 +466,7 @@ class CausalLM(tf.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Returns float32 [N, V] of [N, H]."""
         table = ops.cast(tf.convert_to_tensor(self.table()), x.dtype)
-        logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+        logits = ops.cast(ops.product(x, table, transpose=True), tf.float32)
         return capped(logits, self._config.final_logit_softcapping)
 
     def __call__(
@@ -495,7 +551,7 @@ class CausalLM(tf.Module):
         weights, shape = list(weights), tf.shape(sequence_ids)
         by_row = [
             tf.reshape(y, [shape[0], shape[1], y.shape[1]])
-            for y in layer.heads(x, positions, weights)
+            for y in layer.heads(x, layer.turns(positions), weights)
         ]
         # In int64, because GPUs leave comparisons of int32 to the host.
         ids, places = tf.cast(sequence_ids, tf.int64), tf.range(tf.cast(shape[1], tf.int64))
@@ -528,21 +584,33 @@ class CausalLM(tf.Module):
         Returns:
             float32 [B, V].
         """
-        shape = tf.shape(input_ids)
-        positions = tf.reshape(position_ids, [-1])
-        x = self._embed(tf.reshape(input_ids, [-1]), positions)
-        for i, layer in enumerate(self.layers):
-            pair = caches[2 * i : 2 * i + 2]
-            call = self._cached_layer_of(layer.kind)
-            x = call(x, position_ids, slots, context, *pair, self._weights(layer))
-        at = tf.range(shape[0]) * shape[1] + last
-        return self.logits(self._normed(tf.gather(x, at)))
+        with ops.generation():
+            shape = tf.shape(input_ids)
+            x = self._embed(tf.reshape(input_ids, [-1]), tf.reshape(position_ids, [-1]))
+            shared: dict[Any, list[Tensor]] = {}
+            for i, layer in enumerate(self.layers):
+                if layer.kind not in shared:
+                    shared[layer.kind] = self._shared(layer, position_ids, context)
+                places = shared[layer.kind], slots, context, *caches[2 * i : 2 * i + 2]
+                x = self._cached_layer_of(layer.kind)(x, *places, self._weights(layer))
+            at = tf.range(shape[0]) * shape[1] + last
+            return self.logits(self._normed(tf.gather(x, at)))
+
+    @staticmethod
+    def _shared(layer: Layer, position_ids: Tensor, context: Tensor) -> list[Tensor]:
+        """What all cached layers of a kind take: bool [B, T, L], what is seen, and the turns."""
+        columns = tf.range(tf.cast(tf.shape(context)[1], tf.int64))
+        places = tf.cast(position_ids, tf.int64)[:, :, None]
+        allowed = columns <= places
+        if layer.kind.window is not None:
+            allowed &= places - columns < layer.kind.window
+        return [allowed, *layer.turns(tf.reshape(position_ids, [-1]))]
 
     def _cached_layer(
         self,
         layer: Layer,
         x: Tensor,
-        position_ids: Tensor,
+        shared: list[Tensor],
         slots: Tensor,
         context: Tensor,
         keys: Tensor,
@@ -550,17 +618,12 @@ class CausalLM(tf.Module):
         weights: list[Tensor],
     ) -> Tensor:
         """One layer of next_logits, as `_layer`: x float32 [B * T, H], and two handles."""
-        weights, c = list(weights), self._config
-        query, *new = layer.heads(x, tf.reshape(position_ids, [-1]), weights)
-        shape, known = tf.shape(position_ids), []
+        weights, c, (allowed, *turns) = list(weights), self._config, shared
+        query, *new = layer.heads(x, turns, weights)
+        shape, known = tf.shape(slots), []
         for handle, entries in zip((keys, values), new):
             with tf.control_dependencies([write_cache(handle, slots, entries)]):
                 known.append(read_cache(handle, context, c.cache_width, query.dtype))
-        columns = tf.range(tf.cast(tf.shape(context)[1], tf.int64))
-        places = tf.cast(position_ids, tf.int64)[:, :, None]
-        allowed = columns <= places
-        if layer.kind.window is not None:
-            allowed &= places - columns < layer.kind.window
         query = tf.reshape(query, [shape[0], shape[1], c.query_width])
         y = attend(query, *known, allowed, layer.shape)
         return layer.rest(x, y, weights, lambda _, y: y)

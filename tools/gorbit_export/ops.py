@@ -12,9 +12,12 @@ always compute in float32, and so do biases, the parameters of norms, and their 
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -43,6 +46,24 @@ def block(body: Callable[..., Any]) -> Callable[..., Any]:
 
     # In a lambda, so that no module saves it as a function of its own.
     return lambda *args, **known: made(**known)(*args)
+
+
+_generates = contextvars.ContextVar("_generates", default=False)
+
+
+@contextlib.contextmanager
+def generation() -> Iterator[None]:
+    """What is traced computes next tokens, which blocks of their own do, and has no gradients."""
+    token = _generates.set(True)
+    try:
+        yield
+    finally:
+        _generates.reset(token)
+
+
+def generates(*tensors: Tensor) -> bool:
+    """Tells whether a block of `generation` takes the tensors: it takes float32 alone."""
+    return _generates.get() and all(t.dtype == tf.float32 for t in tensors)
 
 
 def cast(x: Tensor, dtype: tf.DType) -> Tensor:
@@ -216,6 +237,9 @@ def _normalize_gradient(
 
 def layer_norm(x: Tensor, scale: Tensor, offset: Tensor, epsilon: float) -> Tensor:
     """Layer normalization over the last axis (Ba et al. 2016)."""
+    if x.shape.rank == 2 and generates(x, scale, offset):
+        known = tf.constant(epsilon, tf.float32)
+        return _residual_norm(x, tf.zeros_like(x), scale, offset, known)
 
     @tf.custom_gradient
     def apply(
@@ -227,6 +251,49 @@ def layer_norm(x: Tensor, scale: Tensor, offset: Tensor, epsilon: float) -> Tens
         )
 
     return apply(x, scale, offset)
+
+
+@block
+def _next_product(x: Tensor, w: Tensor) -> Tensor:
+    return tf.matmul(x, w)
+
+
+@block
+def _next_product_transposed(x: Tensor, w: Tensor) -> Tensor:
+    return tf.matmul(x, w, transpose_b=True)
+
+
+def product(x: Tensor, w: Tensor, transpose: bool = False) -> Tensor:
+    """Multiplies x [N, inputs] by w [inputs, outputs], [outputs, inputs] with `transpose`."""
+    if generates(x, w):
+        return (_next_product_transposed if transpose else _next_product)(x, w)
+    return tf.matmul(x, w, transpose_b=transpose)
+
+
+@block
+def _rms_norm(x: Tensor, scale: Tensor, epsilon: Tensor) -> Tensor:
+    square = tf.reduce_mean(tf.square(x), -1, keepdims=True)
+    return x * tf.math.rsqrt(square + epsilon) * scale
+
+
+def rms_norm(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    """Root mean square normalization over the last axis (Zhang & Sennrich 2019)."""
+    if x.shape.rank == 2 and generates(x, scale):
+        return _rms_norm(x, scale, tf.constant(epsilon, tf.float32))
+    square = tf.reduce_mean(tf.square(x), -1, keepdims=True)
+    return x * tf.math.rsqrt(square + epsilon) * scale
+
+
+@block
+def _swiglu(gate: Tensor, x: Tensor) -> Tensor:
+    return tf.nn.silu(gate) * x
+
+
+def gated(name: str, gate: Tensor, x: Tensor) -> Tensor:
+    """Multiplies x by the activation of a gate, `name` being one of ACTIVATIONS."""
+    if name in ("silu", "swish") and generates(gate, x):
+        return _swiglu(gate, x)
+    return activate(name, gate) * x
 
 
 def _bias_gradient(dy: Tensor) -> Tensor:
@@ -398,6 +465,8 @@ ACTIVATIONS = ("gelu", *_ACTIVATIONS)
 
 def activate(name: str, x: Tensor) -> Tensor:
     """Computes an activation function, `name` being one of ACTIVATIONS."""
+    if name == "gelu" and generates(x):
+        return _gelu(x)
     return gelu(x) if name == "gelu" else _ACTIVATIONS[name](x)
 
 

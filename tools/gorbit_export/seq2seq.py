@@ -168,8 +168,8 @@ class FeedForward(Sublayer):
 
         def body(y: Tensor) -> Tensor:
             if self._config.gated:
-                gate = ops.activate(act, self.gate.apply(y, weights))
-                z = gate * self.intermediate.apply(y, weights)
+                gate = self.gate.apply(y, weights)
+                z = ops.gated(act, gate, self.intermediate.apply(y, weights))
             else:
                 z = ops.activate(act, self.intermediate.apply(y, weights))
             if dropout is not None:
@@ -386,7 +386,7 @@ class EncoderDecoder(tf.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Returns float32 [N, V] of [N, H]."""
         table = ops.cast(tf.convert_to_tensor(self.table()), x.dtype)
-        logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
+        logits = ops.cast(ops.product(x, table, transpose=True), tf.float32)
         return logits if self.bias is None else logits + self.bias
 
     def encode(
@@ -648,16 +648,17 @@ class EncoderDecoder(tf.Module):
         Returns:
             float32 [B, V].
         """
-        shape = tf.shape(input_ids)
-        x = self._embed("decoder", input_ids, position_ids)
-        columns = tf.broadcast_to(tf.range(tf.shape(context)[1])[None, :], tf.shape(context))
-        shared = self._shared(self.decoder, position_ids, columns)
-        for i, layer in enumerate(self.decoder.layers):
-            pairs = (*caches[2 * i : 2 * i + 2], *source_caches[2 * i : 2 * i + 2])
-            tensors = [*shared, *self._weights(layer.cached_weights())]
-            x = self._call_cached(x, position_ids, slots, context, source, *pairs, tensors)
-        at = tf.range(shape[0]) * shape[1] + last
-        return self.logits(self._last("decoder", tf.gather(x, at)))
+        with ops.generation():
+            shape = tf.shape(input_ids)
+            x = self._embed("decoder", input_ids, position_ids)
+            columns = tf.broadcast_to(tf.range(tf.shape(context)[1])[None, :], tf.shape(context))
+            shared = self._shared(self.decoder, position_ids, columns)
+            for i, layer in enumerate(self.decoder.layers):
+                pairs = (*caches[2 * i : 2 * i + 2], *source_caches[2 * i : 2 * i + 2])
+                tensors = [*shared, *self._weights(layer.cached_weights())]
+                x = self._call_cached(x, position_ids, slots, context, source, *pairs, tensors)
+            at = tf.range(shape[0]) * shape[1] + last
+            return self.logits(self._last("decoder", tf.gather(x, at)))
 
     def _cached_layer(
         self,

@@ -31,6 +31,12 @@
 //	local_attention                  qkv, sequence_ids, heads, window -> context
 //	local_attention_dropout          ..., rate, key, counter -> context, and the gradient's inputs
 //	local_attention_dropout_gradient dy, qkv, ... -> dqkv
+//	next_product                     x, w -> y
+//	next_product_transposed          x, w -> y
+//	rms_norm                         x, scale, epsilon -> y
+//	swiglu                           gate, x -> y
+//	next_attention                   query, key, value, allowed, heads, shared, scale -> context
+//	next_attention_biased            ..., bias -> context
 //	adamw                            variable, m, v, gradient, gradient_scale, iteration, learning_rate, ...
 //	sgd, lion                        variable, m, gradient, gradient_scale, iteration, learning_rate, ...
 //

@@ -148,6 +148,39 @@ typedef struct {
   double* partial;
 } Squares;
 
+// How many rows and columns of a product of generation a task computes, how many of its terms at a time
+// if there are many rows, and how many rows of a matrix before they are used it asks for them.
+enum { kProductRows = 128, kProductColumns = 96, kProductInner = 128, kAhead = 12 };
+
+// Positions of a sequence whose attention a task of generation computes, and numbers of a small task.
+enum { kNextQueries = 32, kSmallChunk = 1 << 12 };
+
+// w is [inner, width], or [width, inner] if it is transposed. strips is the tasks of a row.
+typedef struct {
+  int64_t rows, inner, width, strips;
+  bool transposed;
+  const float *x, *w;
+  float* y;
+} Product;
+
+typedef struct {
+  int64_t n;
+  const float *gate, *x;
+  float* y;
+} Swiglu;
+
+// query and y are [B, tokens, width], key and value [B, columns, width * shared / heads], allowed
+// [B, tokens, columns], and bias, unless it is NULL, [B, heads, tokens, columns]. parts is the tasks of a
+// row for each head of keys.
+typedef struct {
+  int64_t tokens, columns, width, heads, shared, parts;
+  const float *query, *key, *value, *bias;
+  const bool* allowed;
+  float scale;
+  float* y;
+  bool failed;
+} NextAttention;
+
 // The tasks of gorbit_parallel, for one instruction set.
 typedef struct {
   const char* name;
@@ -167,6 +200,10 @@ typedef struct {
   void (*sgd)(void*, int64_t);
   void (*lion)(void*, int64_t);
   void (*squares)(void*, int64_t);
+  void (*next_product)(void*, int64_t);
+  void (*rms_norm)(void*, int64_t);
+  void (*swiglu)(void*, int64_t);
+  void (*next_attention)(void*, int64_t);
 } Tasks;
 
 // gorbit_use sets the instruction set by name; "" means the widest. It returns false if this

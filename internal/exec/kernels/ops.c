@@ -827,6 +827,118 @@ static void squares(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
+// next_product(x, w) -> y = x w, and next_product_transposed(x, w) -> y = x w^T
+static void multiply(TF_OpKernelContext* context, bool transposed) {
+  Call c = begin(context);
+  int64_t dims[2], sizes[2];
+  matrix(&c, 0, dims);
+  matrix(&c, 1, sizes);
+  Product p = {.rows = dims[0], .inner = dims[1], .transposed = transposed};
+  p.width = sizes[transposed ? 0 : 1];
+  if (ok(&c) && sizes[transposed ? 1 : 0] != p.inner) {
+    fail(&c, TF_INVALID_ARGUMENT, "the matrices of a product do not fit together");
+  }
+  p.x = vector(&c, 0, p.rows * p.inner);
+  p.w = vector(&c, 1, p.inner * p.width);
+  p.y = output(&c, 0, 2, (int64_t[]){p.rows, p.width});
+  p.strips = (p.width + kProductColumns - 1) / kProductColumns;
+  int64_t parts = (p.rows + kProductRows - 1) / kProductRows;
+  if (ok(&c) && p.inner > 0) {
+    gorbit_parallel(parts * p.strips, gorbit_tasks()->next_product, &p);
+  } else if (ok(&c)) {
+    memset(p.y, 0, (size_t)(p.rows * p.width) * sizeof(float));
+  }
+  end(&c);
+}
+
+static void next_product(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  multiply(context, false);
+}
+
+static void next_product_transposed(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  multiply(context, true);
+}
+
+// rms_norm(x, scale, epsilon) -> y
+static void rms_norm(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  ScaleNorm n = {.rows = dims[0], .width = dims[1]};
+  n.y = instead(&c, 0, 0, 2, dims);
+  n.x = vector(&c, 0, dims[0] * dims[1]);
+  n.scale = vector(&c, 1, dims[1]);
+  n.epsilon = scalar(&c, 2);
+  if (ok(&c) && dims[1] > 0) gorbit_parallel(blocks(dims[0]), gorbit_tasks()->rms_norm, &n);
+  end(&c);
+}
+
+// swiglu(gate, x) -> y
+static void swiglu(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  Swiglu s = {.n = dims[0] * dims[1]};
+  s.y = instead(&c, 0, 0, 2, dims);
+  s.gate = vector(&c, 0, s.n);
+  s.x = vector(&c, 1, s.n);
+  if (ok(&c)) gorbit_parallel((s.n + kSmallChunk - 1) / kSmallChunk, gorbit_tasks()->swiglu, &s);
+  end(&c);
+}
+
+// next_attention(query, key, value, allowed, heads, shared, scale) -> y, and
+// next_attention_biased(..., bias) -> y
+static void attend_next(TF_OpKernelContext* context, bool biased) {
+  Call c = begin(context);
+  TF_Tensor *query = input(&c, 0), *key = input(&c, 1), *allowed = input(&c, 3);
+  TF_Tensor *heads = input(&c, 4), *shared = input(&c, 5);
+  int64_t rows = dim(&c, query, 3, 0), width = dim(&c, query, 3, 2);
+  NextAttention a = {.tokens = dim(&c, query, 3, 1), .columns = dim(&c, key, 3, 1), .width = width};
+  if (ok(&c) && (elements(heads) != 1 || elements(shared) != 1)) {
+    fail(&c, TF_INVALID_ARGUMENT, "the number of heads is no scalar");
+  }
+  if (ok(&c)) {
+    a.heads = *(int32_t*)TF_TensorData(heads);
+    a.shared = *(int32_t*)TF_TensorData(shared);
+    if (a.heads < 1 || a.shared < 1 || a.heads % a.shared != 0 || width % a.heads != 0) {
+      fail(&c, TF_INVALID_ARGUMENT, "the heads do not divide the width");
+    }
+  }
+  if (ok(&c)) {
+    int64_t entries = rows * a.columns * (width / a.heads * a.shared);
+    if (elements(key) != entries || elements(allowed) != rows * a.tokens * a.columns) {
+      fail(&c, TF_INVALID_ARGUMENT, "keys, or what is allowed, have another size than the queries");
+    }
+    a.value = vector(&c, 2, entries);
+  }
+  a.query = floats(query);
+  a.key = floats(key);
+  a.allowed = allowed == NULL ? NULL : TF_TensorData(allowed);
+  a.scale = scalar(&c, 6);
+  if (biased) a.bias = vector(&c, 7, rows * a.heads * a.tokens * a.columns);
+  a.y = output(&c, 0, 2, (int64_t[]){rows * a.tokens, width});
+  a.parts = (a.tokens + kNextQueries - 1) / kNextQueries;
+  if (ok(&c)) {
+    gorbit_parallel(rows * a.shared * a.parts, gorbit_tasks()->next_attention, &a);
+    if (a.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
+  }
+  end(&c);
+}
+
+static void next_attention(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend_next(context, false);
+}
+
+static void next_attention_biased(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend_next(context, true);
+}
+
 static void unknown(TF_ShapeInferenceContext* context, TF_Status* status) {
   TF_ShapeInferenceContextSetUnknownShape(context, status);
 }
@@ -929,6 +1041,19 @@ static const struct {
     SGD("Mapped", sgd_mapped, "float"),
     LION("", lion, "resource"),
     LION("Mapped", lion_mapped, "float"),
+    {"GorbitNextProduct", next_product, unknown, false, {"x: float", "w: float"}, {"y: float"}},
+    {"GorbitNextProductTransposed", next_product_transposed, unknown, false,
+     {"x: float", "w: float"}, {"y: float"}},
+    {"GorbitRmsNorm", rms_norm, same, false, {"x: float", "scale: float", "epsilon: float"},
+     {"y: float"}},
+    {"GorbitSwiglu", swiglu, same, false, {"gate: float", "x: float"}, {"y: float"}},
+// The operations of attention over caches.
+#define CACHED                                                                               \
+  "query: float", "key: float", "value: float", "allowed: bool", "heads: int32", "shared: int32", \
+      "scale: float"
+    {"GorbitNextAttention", next_attention, unknown, false, {CACHED}, {"y: float"}},
+    {"GorbitNextAttentionBiased", next_attention_biased, unknown, false, {CACHED, "bias: float"},
+     {"y: float"}},
     {"GorbitMapped", mapped, unknown, true, {"value: float", "shape: int64"}, {"y: float"}},
     {"GorbitSquares", squares, unknown, false, {"x: N * float"}, {"sum: float"}},
 };

@@ -905,6 +905,8 @@ static void NAME(squares)(void* argument, int64_t chunk) {
   a->partial[chunk] = total;
 }
 
+#include "generation.h"
+
 static const Tasks NAME(tasks) = {
     .name = STRING(ISA),
     .gelu = NAME(gelu),
@@ -923,6 +925,10 @@ static const Tasks NAME(tasks) = {
     .sgd = NAME(sgd),
     .lion = NAME(lion),
     .squares = NAME(squares),
+    .next_product = NAME(next_product),
+    .rms_norm = NAME(rms_norm),
+    .swiglu = NAME(swiglu),
+    .next_attention = NAME(next_attention),
 };
 
 #undef vf

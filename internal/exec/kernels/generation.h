@@ -1,0 +1,263 @@
+// The tasks of generation, included by tasks.h. An element of a product is one sum over its terms in
+// their order, or of W such sums, whatever else is computed with it: it does not depend on how many
+// sequences a call has.
+
+// How many vectors of sums fit into the registers: 32 of AVX-512 and NEON, 16 of others.
+#if W == 16 || defined(__aarch64__)
+#define SUMS 24
+#else
+#define SUMS 12
+#endif
+
+// strip computes m rows of c vectors: y = x w, or y + x w with add. The last vector has only n numbers.
+INLINE void NAME(strip)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w, int64_t ldw,
+                        int64_t inner, const int m, const int c, int64_t n, bool add) {
+  vf sum[SUMS];
+#pragma GCC unroll 24
+  for (int i = 0; i < m; i++) {
+#pragma GCC unroll 24
+    for (int j = 0; j < c; j++) {
+      sum[i * c + j] = !add ? (vf){} : NAME(some)(y + i * ldy + j * W, j == c - 1 ? n : W);
+    }
+  }
+  for (int64_t k = 0; k < inner; k++) {
+    const float* row = w + k * ldw;
+#pragma GCC unroll 24
+    for (int j = 0; j < c; j++) {
+      if (j * W % 16 == 0) __builtin_prefetch(row + kAhead * ldw + j * W);
+    }
+    vf b[SUMS];
+#pragma GCC unroll 24
+    for (int j = 0; j < c; j++) b[j] = NAME(some)(row + j * W, j == c - 1 ? n : W);
+#pragma GCC unroll 24
+    for (int i = 0; i < m; i++) {
+      vf a = NAME(set)(x[i * ldx + k]);
+#pragma GCC unroll 24
+      for (int j = 0; j < c; j++) sum[i * c + j] += a * b[j];
+    }
+  }
+#pragma GCC unroll 24
+  for (int i = 0; i < m; i++) {
+#pragma GCC unroll 24
+    for (int j = 0; j < c; j++) {
+      NAME(keep)(y + i * ldy + j * W, sum[i * c + j], j == c - 1 ? n : W);
+    }
+  }
+}
+
+// strips computes m rows of c vectors, m being at most SUMS / c.
+#define STRIPS(c)                                                                                  \
+  static void NAME(strips##c)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w, \
+                              int64_t ldw, int64_t m, int64_t k, int64_t n, bool add) {           \
+    const int most = SUMS / c > 8 ? 8 : SUMS / c;                                                  \
+    for (; m >= most; m -= most, x += most * ldx, y += most * ldy) {                               \
+      NAME(strip)(y, ldy, x, ldx, w, ldw, k, most, c, n, add);                                     \
+    }                                                                                              \
+    for (; m >= 2; m -= 2, x += 2 * ldx, y += 2 * ldy) {                                           \
+      NAME(strip)(y, ldy, x, ldx, w, ldw, k, 2, c, n, add);                                        \
+    }                                                                                              \
+    if (m > 0) NAME(strip)(y, ldy, x, ldx, w, ldw, k, 1, c, n, add);                               \
+  }
+STRIPS(1)
+STRIPS(3)
+STRIPS(6)
+#undef STRIPS
+
+// y[m, n] = x[m, k] w[k, n], and y + that with add.
+static void NAME(along)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w, int64_t ldw,
+                        int64_t m, int64_t n, int64_t k, bool add) {
+  int64_t j = 0;
+  // Wide strips read longer parts of rows, and narrow ones have more rows of x for each.
+  if (m <= SUMS / 6) {
+    for (; j + 6 * W <= n; j += 6 * W) NAME(strips6)(y + j, ldy, x, ldx, w + j, ldw, m, k, W, add);
+  }
+  for (; j + 3 * W <= n; j += 3 * W) NAME(strips3)(y + j, ldy, x, ldx, w + j, ldw, m, k, W, add);
+  for (; j < n; j += W) {
+    NAME(strips1)(y + j, ldy, x, ldx, w + j, ldw, m, k, n - j < W ? n - j : W, add);
+  }
+}
+
+// The sums of W vectors, that of vector i in element i. It overwrites them.
+INLINE vf NAME(sums)(vf* v) {
+#pragma GCC unroll 4
+  for (int h = W / 2; h > 0; h /= 2) {
+    vi own, other;
+#pragma GCC unroll 16
+    for (int l = 0; l < W; l++) own[l] = l & h ? l + W : l, other[l] = l & h ? l - h + W : l + h;
+#pragma GCC unroll 8
+    for (int i = 0; i < h; i++) {
+      v[i] = __builtin_shuffle(v[i], v[i + h], own) + __builtin_shuffle(v[i], v[i + h], other);
+    }
+  }
+  return v[0];
+}
+
+// m rows of x times W / m rows of t, of which there are n.
+INLINE void NAME(dots)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* t, int64_t ldt,
+                       int64_t inner, const int m, int64_t n) {
+  vf sum[W] = {};
+  const int c = W / m;
+  const float* row[W];
+#pragma GCC unroll 16
+  for (int j = 0; j < c; j++) row[j] = t + (j < n ? j : n - 1) * ldt;
+  int64_t k = 0;
+  for (; k + W <= inner; k += W) {
+    vf a[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++) a[i] = LOAD(x + i * ldx + k);
+#pragma GCC unroll 16
+    for (int j = 0; j < c; j++) {
+      vf b = LOAD(row[j] + k);
+#pragma GCC unroll 4
+      for (int i = 0; i < m; i++) sum[i * c + j] += a[i] * b;
+    }
+  }
+  if (k < inner) {
+    for (int j = 0; j < c; j++) {
+      vf b = NAME(part)(row[j] + k, inner - k);
+      for (int i = 0; i < m; i++) sum[i * c + j] += NAME(part)(x + i * ldx + k, inner - k) * b;
+    }
+  }
+  float out[W] __attribute__((aligned(64)));
+  STORE(out, NAME(sums)(sum));
+  for (int i = 0; i < m; i++) memcpy(y + i * ldy, out + i * c, (size_t)(n < c ? n : c) * 4);
+}
+
+// y[m, n] = x[m, k] t[n, k]^T.
+static void NAME(across)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* t, int64_t ldt,
+                         int64_t m, int64_t n, int64_t k) {
+  // Rows of t that stay next to the core while all rows of x come by.
+  for (int64_t from = 0; from < n; from += W) {
+    int64_t end = n - from < W ? n : from + W, i = 0;
+#define ROWS(rows)                                                                                  \
+  for (; i + rows <= m; i += rows) {                                                                \
+    for (int64_t j = from; j < end; j += W / rows) {                                                \
+      NAME(dots)(y + i * ldy + j, ldy, x + i * ldx, ldx, t + j * ldt, ldt, k, rows, end - j);       \
+    }                                                                                               \
+  }
+    ROWS(4)
+    ROWS(2)
+    ROWS(1)
+#undef ROWS
+  }
+}
+
+static void NAME(next_product)(void* argument, int64_t task) {
+  const Product* p = argument;
+  int64_t row = task / p->strips * kProductRows, column = task % p->strips * kProductColumns;
+  int64_t m = p->rows - row < kProductRows ? p->rows - row : kProductRows;
+  int64_t n = p->width - column < kProductColumns ? p->width - column : kProductColumns;
+  const float* x = p->x + row * p->inner;
+  float* y = p->y + row * p->width + column;
+  if (p->transposed) {
+    NAME(across)(y, p->width, x, p->inner, p->w + column * p->inner, p->inner, m, n, p->inner);
+    return;
+  }
+  // Of few rows each part of w is used once. Of many, a block of it stays next to the core.
+  int64_t step = m <= SUMS / 6 ? p->inner : kProductInner;
+  for (int64_t k = 0; k < p->inner; k += step) {
+    int64_t inner = p->inner - k < step ? p->inner - k : step;
+    NAME(along)(y, p->width, x + k, p->inner, p->w + k * p->width + column, p->width, m, n, inner, k > 0);
+  }
+}
+
+static void NAME(rms_norm)(void* argument, int64_t block) {
+  const ScaleNorm* a = argument;
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
+  if (end > a->rows) end = a->rows;
+  for (int64_t row = begin; row < end; row++) {
+    const float* x = a->x + row * width;
+    float* y = a->y + row * width;
+    vf sum = {};
+    for (int64_t j = 0; j < width; j += W) {
+      vf v = NAME(some)(x + j, width - j < W ? width - j : W);
+      sum += v * v;
+    }
+    vf reciprocal = NAME(set)(1 / sqrtf(NAME(sum)(sum) / (float)width + a->epsilon));
+    for (int64_t j = 0; j < width; j += W) {
+      int64_t n = width - j < W ? width - j : W;
+      NAME(keep)(y + j, NAME(some)(x + j, n) * reciprocal * NAME(some)(a->scale + j, n), n);
+    }
+  }
+}
+
+// swiglu computes gate * sigmoid(gate) * x.
+static void NAME(swiglu)(void* argument, int64_t chunk) {
+  const Swiglu* a = argument;
+  int64_t i = chunk * kSmallChunk, end = i + kSmallChunk;
+  if (end > a->n) end = a->n;
+  for (; i < end; i += W) {
+    int64_t n = end - i < W ? end - i : W;
+    vf g = NAME(some)(a->gate + i, n);
+    vf e = NAME(exp)(NAME(select)(g < 0.0f, g, -g));
+    vf sigmoid = NAME(select)(g < 0.0f, e, NAME(set)(1)) / (1.0f + e);
+    NAME(keep)(a->y + i, g * sigmoid * NAME(some)(a->x + i, n), n);
+  }
+}
+
+// Softmax of n scores of a row, of those that are allowed. The others, and all if none is, become 0.
+INLINE void NAME(softmax)(float* s, const bool* allowed, const float* bias, float scale, int64_t n) {
+  float top = -INFINITY;
+  for (int64_t j = 0; j < n; j++) {
+    s[j] = allowed[j] ? s[j] * scale + (bias != NULL ? bias[j] : 0) : -INFINITY;
+    top = s[j] > top ? s[j] : top;
+  }
+  if (top == -INFINITY) {
+    memset(s, 0, (size_t)n * 4);
+    return;
+  }
+  vf sum = {};
+  for (int64_t j = 0; j < n; j += W) {
+    int64_t count = n - j < W ? n - j : W;
+    vf x = NAME(some)(s + j, count) - top;
+    // exp takes no infinity.
+    vf e = NAME(exp)(NAME(select)(x < -100.0f, NAME(set)(-100), x));
+    NAME(keep)(s + j, e, count);
+    for (int64_t k = count; k < W; k++) e[k] = 0;
+    sum += e;
+  }
+  float factor = 1 / NAME(sum)(sum);
+  for (int64_t j = 0; j < n; j += W) {
+    int64_t count = n - j < W ? n - j : W;
+    NAME(keep)(s + j, NAME(some)(s + j, count) * factor, count);
+  }
+}
+
+// A task is kNextQueries positions of a row, for one head of keys.
+static void NAME(next_attention)(void* argument, int64_t task) {
+  NextAttention* a = argument;
+  int64_t groups = a->heads / a->shared, d = a->width / a->heads, columns = a->columns;
+  int64_t part = task % a->parts, head = task / a->parts % a->shared, row = task / a->parts / a->shared;
+  int64_t first = part * kNextQueries;
+  int64_t queries = a->tokens - first < kNextQueries ? a->tokens - first : kNextQueries;
+  const bool* allowed = a->allowed + (row * a->tokens + first) * columns;
+  int64_t n = 0;  // the columns up to the last that any of them sees
+  for (int64_t i = 0; i < queries; i++) {
+    int64_t j = columns;
+    while (j > n && !allowed[i * columns + j - 1]) j--;
+    n = j;
+  }
+  const float* key = a->key + row * columns * a->shared * d + head * d;
+  const float* value = a->value + row * columns * a->shared * d + head * d;
+  float* scores = gorbit_scratch((queries > groups ? queries : groups) * n + 1);
+  if (scores == NULL) {
+    a->failed = true;
+    return;
+  }
+  // One position has all heads of queries side by side; of several, one head after the other is taken.
+  int64_t times = queries == 1 ? 1 : groups, m = queries == 1 ? groups : queries;
+  int64_t step = queries == 1 ? d : a->width;
+  for (int64_t g = 0; g < times; g++) {
+    int64_t at = (row * a->tokens + first) * a->width + (head * groups + g) * d;
+    NAME(across)(scores, n, a->query + at, step, key, a->shared * d, m, n, d);
+    for (int64_t i = 0; i < m; i++) {
+      int64_t query = queries == 1 ? 0 : i, own = head * groups + (queries == 1 ? i : g);
+      const float* bias = a->bias;
+      if (bias != NULL) bias += ((row * a->heads + own) * a->tokens + first + query) * columns;
+      NAME(softmax)(scores + i * n, allowed + query * columns, bias, a->scale, n);
+    }
+    NAME(along)(a->y + at, step, scores, n, value, a->shared * d, m, d, n, false);
+  }
+}
+
+#undef SUMS
