@@ -224,8 +224,8 @@ var powers = func() (out [64]float64) {
 	return out
 }()
 
-// exp returns the exponential of x, at most 0, with an error of about 1e-15 of it; 0 below -700. It takes a third of
-// the time of math.Exp, which most of a search's time outside of the model would go to.
+// exp returns the exponential of x, at most 0, with an error of about 1e-15 of it; 0 below -700. Most of
+// a search's time outside of the model goes to exponentials, and math.Exp takes longer.
 func exp(x float64) float64 {
 	if !(x > -700) {
 		return 0
