@@ -46,7 +46,7 @@ func loaderSources(goarch string) (entries, load []byte, err error) {
 // folderName returns the name of the folder for a source. It changes with what gorbit-setup makes of it.
 func folderName(release, id, goarch string) string {
 	hash := sha256.New()
-	fmt.Fprintln(hash, id)
+	fmt.Fprintln(hash, id, releases())
 	entries, load, _ := loaderSources(goarch) // they are part of the program
 	hash.Write(entries)
 	hash.Write(load)
@@ -164,7 +164,8 @@ func makeLoader(ctx context.Context, lib string, build *settings, functions []st
 	if _, err := build.compile(ctx, entries.String(), "-c", "-o", objects[0], "-x", "assembler-with-cpp", "-"); err != nil {
 		return fmt.Errorf("the C compiler %s cannot make the functions that load TensorFlow: %w", build.CC, err)
 	}
-	if _, err := build.compile(ctx, string(load), "-c", "-O2", "-fPIC", "-o", objects[1], "-x", "c", "-"); err != nil {
+	known := fmt.Sprintf("-DGORBIT_RELEASES=%q", releases())
+	if _, err := build.compile(ctx, string(load), "-c", "-O2", "-fPIC", known, "-o", objects[1], "-x", "c", "-"); err != nil {
 		return fmt.Errorf("the C compiler %s cannot make what loads TensorFlow: %w", build.CC, err)
 	}
 	for name, members := range map[string][]string{"libtensorflow.a": objects, "libtensorflow_framework.a": nil} {

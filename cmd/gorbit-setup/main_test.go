@@ -55,6 +55,7 @@ type madeUp struct {
 	version  string // that the library reports
 	release  string // of the wheel's name
 	needs    string // a version of the C library
+	source   string // of further functions
 	damaged  bool
 	unlisted bool
 }
@@ -77,7 +78,7 @@ func (m madeUp) wheel(t *testing.T) string {
 		}
 		return text
 	}
-	source, args := "", []string(nil)
+	source, args := m.source, []string(nil)
 	if m.needs != "" {
 		versions := filepath.Join(dir, "versions")
 		if err := os.WriteFile(versions, []byte(m.needs+" { later; };\n"), 0o666); err != nil {
@@ -85,7 +86,7 @@ func (m madeUp) wheel(t *testing.T) string {
 		}
 		// A C library of the future, to link with.
 		compile("libc.so.6", "int later(void) { return 1; }", "-nostdlib", "-Wl,--version-script="+versions)
-		source, args = "int later(void); int now(void) { return later(); }", []string{"-x", "none", filepath.Join(dir, "libc.so.6")}
+		source, args = source+"int later(void); int now(void) { return later(); }", []string{"-x", "none", filepath.Join(dir, "libc.so.6")}
 	}
 	files := map[string][]byte{
 		libraries[0]: compile("libtensorflow_cc.so.2", fmt.Sprintf("%s\nconst char* TF_Version(void) { return %q; }", source, m.version), args...),
@@ -308,6 +309,51 @@ func TestWrong(t *testing.T) {
 			t.Setenv(tt.variable, tt.value)
 			wrong(t, tt.class, tt.want, "--wheel", good, "--folder", folder)
 		})
+	}
+}
+
+// TestLacking runs a program with a library that lacks a function which that of its set-up had: what needs
+// it is told so when it calls it, and not before.
+func TestLacking(t *testing.T) {
+	elsewhere(t)
+	folder, other, dir := t.TempDir(), t.TempDir(), t.TempDir()
+	whole := madeUp{version: "2.18.1", release: "2.18.1", source: "int TF_More(void) { return 7; }"}.wheel(t)
+	settings := setUp(t, "--print", "--wheel", whole, "--folder", folder)
+	setUp(t, "--print", "--wheel", madeUp{version: "2.20.0", release: "2.20.0"}.wheel(t), "--folder", other)
+	program := filepath.Join(dir, "calls")
+	source := `#include <stdio.h>
+const char* TF_Version(void);
+int TF_More(void);
+int main(int n, char** args) { puts(TF_Version()); fflush(stdout); return n > 1 ? TF_More() : 0; }
+`
+	link := settings + fmt.Sprintf(`echo "$0" | eval "${CC:-cc} -x c -o %s - -x none $CGO_LDFLAGS -ltensorflow -ldl -lpthread"`, program)
+	if out, err := testkit.Command(t, "bash", "-ec", link, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	libraries, err := filepath.Glob(filepath.Join(other, "2.20.0-*", "lib"))
+	if err != nil || len(libraries) != 1 {
+		t.Fatalf("%q, %v", libraries, err)
+	}
+	lacks := "2.20.0\ncalls: TensorFlow 2.20.0 in " + libraries[0] + "/libtensorflow_cc.so.2 lacks the function TF_More, which this command calls; " +
+		"expected TensorFlow 2.18 to 2.21: set GORBIT_TENSORFLOW to the folder of such a library, or run gorbit-setup (in a checkout, make setup)\n"
+	for _, tt := range []struct {
+		library string
+		args    []string
+		code    int
+		want    string
+	}{
+		{"", []string{"more"}, 7, "2.18.1\n"},
+		{libraries[0], nil, 0, "2.20.0\n"},
+		{libraries[0], []string{"more"}, 1, lacks},
+		{dir, nil, 1, "calls: TensorFlow's library cannot be loaded: " + dir + "/libtensorflow_cc.so.2: cannot open shared object file: No such file or directory; " +
+			"install the program with its library, or run gorbit-setup (in a checkout, make setup)\n"},
+	} {
+		cmd := testkit.Command(t, program, tt.args...)
+		cmd.Env = append(cmd.Environ(), "GORBIT_TENSORFLOW="+tt.library, "LD_LIBRARY_PATH=", "LC_ALL=C")
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != tt.code || string(out) != tt.want {
+			t.Errorf("%q with %q ends with %d and\n%s; expected %d and\n%s", tt.args, tt.library, code, out, tt.code, tt.want)
+		}
 	}
 }
 

@@ -41,6 +41,9 @@ const (
 	newest = 21
 )
 
+// releases says which these are.
+func releases() string { return fmt.Sprintf("2.%d to 2.%d", oldest, newest) }
+
 var libraries = []string{"tensorflow/libtensorflow_cc.so.2", "tensorflow/libtensorflow_framework.so.2"}
 
 // notices are the licences of what the libraries are made of.
@@ -134,7 +137,7 @@ func (s *source) readRecord() error {
 func checkRelease(where, release string) error {
 	var minor int
 	if n, err := fmt.Sscanf(release, "2.%d.", &minor); n != 1 || err != nil || minor < oldest || minor > newest {
-		return fault.Usagef("%s is TensorFlow %s; expected 2.%d to 2.%d", where, release, oldest, newest)
+		return fault.Usagef("%s is TensorFlow %s; expected %s", where, release, releases())
 	}
 	return nil
 }

@@ -5,10 +5,13 @@
  * no TensorFlow starts in a tenth of the time, and the linker need not read the library's 200,000 names.
  *
  * The library is looked for in the folder that GORBIT_TENSORFLOW names, which the Python package gorbit
- * sets, or else where the program's run path says, as if the program were linked with it. */
+ * sets, or else where the program's run path says, as if the program were linked with it.
+ *
+ * GORBIT_RELEASES are the releases that gorbit works with, for the sentence of a function that is missing. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +26,8 @@ static void fail(const char *what) {
 	_exit(1);
 }
 
+static void *library;
+
 static void load(void) {
 	const char *file = "libtensorflow_cc.so.2", *folder = getenv("GORBIT_TENSORFLOW");
 	char *path = NULL;
@@ -34,10 +39,22 @@ static void load(void) {
 	}
 	/* Global, as a library that the program is linked with: libraries that TensorFlow loads later need
 	 * its names. */
-	if (dlopen(file, RTLD_LAZY | RTLD_GLOBAL) == NULL) {
+	library = dlopen(file, RTLD_LAZY | RTLD_GLOBAL);
+	if (library == NULL) {
 		fail(dlerror());
 	}
 	free(path);
+}
+
+static void lacks(const char *function) {
+	const char *(*version)(void);
+	struct link_map *map = NULL;
+	*(void **)&version = dlsym(RTLD_DEFAULT, "TF_Version");
+	(void)dlinfo(library, RTLD_DI_LINKMAP, &map);
+	fprintf(stderr, "%s: TensorFlow %s in %s lacks the function %s, which this command calls; expected TensorFlow " GORBIT_RELEASES
+		": set GORBIT_TENSORFLOW to the folder of such a library, or run gorbit-setup (in a checkout, make setup)\n",
+		program_invocation_short_name, version == NULL ? "of an unknown release" : version(), map == NULL ? "an unknown file" : map->l_name, function);
+	_exit(1);
 }
 
 /* Loads the library, once, and returns function i. The entries call it, each until its slot has the
@@ -48,7 +65,7 @@ __attribute__((visibility("hidden"))) void *gorbit_tensorflow_load(unsigned long
 	/* Of all libraries, as a linker does: a function of a library in LD_PRELOAD comes first. */
 	void *f = dlsym(RTLD_DEFAULT, gorbit_tensorflow_names[i]);
 	if (f == NULL) {
-		fail(dlerror());
+		lacks(gorbit_tensorflow_names[i]);
 	}
 	__atomic_store_n(&gorbit_tensorflow_functions[i], f, __ATOMIC_RELEASE);
 	return f;
