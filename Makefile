@@ -28,6 +28,8 @@ API ?=
 ELSEWHERE ?=
 # The processor that dist and wheel are for: this machine's, or aarch64 on x86-64 Linux.
 ARCH ?=
+# A copy of the Go vulnerability database that check-vuln reads; without one, the database itself.
+VULNDB ?=
 # The private key that release signs with: a PEM file of Ed25519.
 KEY ?=
 
@@ -43,8 +45,8 @@ FOR = $(if $(ARCH),--machine $(ARCH))
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
 .PHONY: help setup fetch build arm64 install uninstall dist wheel release site demo test testing lint gotest race pytest \
-  test-elsewhere fuzz bench check-gpu check-tf check-arm check-module check-api check-gpu-passes check-gpu-compile check-tpu-passes \
-  check-tpu-compile clean distclean
+  test-elsewhere fuzz bench check-gpu check-tf check-arm check-module check-api check-vuln check-gpu-passes check-gpu-compile \
+  check-tpu-passes check-tpu-compile clean distclean
 
 help: ## List the targets
 	@echo "Everything is set up inside the checkout, by itself, when it is first needed."
@@ -144,6 +146,9 @@ check-module: fetch ## Use gorbit as a module of Go in an empty module, without 
 
 check-api: setup ## Compare the public names with those of the last release (API=REVISION)
 	@source .tf/env && GOFLAGS='-buildvcs=false -tags=disable_grpc_modules' tools/check_api.sh $(API)
+
+check-vuln: build ## Look for known vulnerabilities in the programs, by govulncheck (VULNDB=FOLDER)
+	@VULNDB='$(VULNDB)' tools/vuln.sh bin/gorbit bin/gorbit-predict $(wildcard bin/arm64/gorbit bin/arm64/gorbit-predict)
 
 check-gpu-passes: build ## Show the graphs of GPUs to TensorFlow's own placer and optimizer (needs no GPU)
 	@PYTHONPATH=tools:bench $(PY) -m check_gpu.passes $(PASSES)

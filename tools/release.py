@@ -148,6 +148,7 @@ def release(key: pathlib.Path) -> pathlib.Path:
             f"{MACHINES[0]}, where programs for both processors are built"
         )
     make("arm64")  # and build
+    make("check-vuln")
     folder = dist.ROOT / "dist"
     folder.mkdir(exist_ok=True)
     out = folder / version

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pathlib
 import subprocess
 
@@ -119,3 +121,54 @@ def test_keys_that_are_none(tmp_path: pathlib.Path):
     half.write_bytes(release.public(key))
     with pytest.raises(dist.Failure, match="openssl, which reads the key that signs, fails: "):
         release.public(half)
+
+
+def looked(program: pathlib.Path, **variables: str) -> tuple[int, str]:
+    """Runs make check-vuln's script on a program; returns the exit code and what it said last."""
+    words = [pathlib.Path(release.__file__).with_name("vuln.sh"), program]
+    environ = {**os.environ, "NO_PROXY": "", "no_proxy": "", **variables}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True)
+    return done.returncode, (done.stdout + done.stderr).splitlines()[-1]
+
+
+def test_vulnerabilities(tmp_path: pathlib.Path):
+    source, program, db = (tmp_path / name for name in ("hello.go", "hello", "db"))
+    source.write_text('package main\n\nimport "fmt"\n\nfunc main() { fmt.Println() }\n')
+    subprocess.run(["go", "build", "-o", program, source], cwd=tmp_path, check=True)
+    for name in ("index", "ID"):
+        (db / name).mkdir(parents=True)
+
+    def write(symbol: str) -> None:
+        """Makes a database that knows of a vulnerability in a function of fmt."""
+        known = {"id": "GO-2000-0001", "modified": "2026-01-02T03:04:05Z"}
+        affected = {
+            "package": {"name": "stdlib", "ecosystem": "Go"},
+            "ranges": [{"type": "SEMVER", "events": [{"introduced": "0"}]}],
+            "ecosystem_specific": {"imports": [{"path": "fmt", "symbols": [symbol]}]},
+        }
+        about = {"summary": "Made up", "database_specific": {"url": "https://example.invalid"}}
+        for place, content in {
+            "index/db.json": {"modified": known["modified"]},
+            "index/modules.json": [{"path": "stdlib", "vulns": [known]}],
+            "ID/GO-2000-0001.json": {**known, **about, "affected": [affected]},
+        }.items():
+            (db / place).write_text(json.dumps(content))
+
+    write("Fprintln")
+    code, text = looked(program, VULNDB=str(db))
+    assert (code, text) == (1, f"check-vuln: {program} has functions with known vulnerabilities, "
+                            "as it says above; expected none: update the modules or Go, and build "
+                            "again")  # fmt: skip
+    write("Sscanf")
+    code, text = looked(program, VULNDB=str(db))
+    assert (code, text) == (0, f"check-vuln: {program} calls nothing with a known vulnerability "
+                            "(database of 2026-01-02 03:04:05 +0000 UTC)")  # fmt: skip
+    code, text = looked(program, VULNDB=str(tmp_path))
+    assert code == 1 and text.startswith(f"check-vuln: VULNDB is {tmp_path}, which has no index/")
+    unreachable = {name: "http://127.0.0.1:1" for name in ("HTTPS_PROXY", "https_proxy")}
+    code, text = looked(program, VULNDB="", **unreachable)
+    assert code == 0 and text.startswith(
+        "check-vuln: not checked for known vulnerabilities, as the"
+    )
+    code, text = looked(program, VULNDB="https://127.0.0.1:1")
+    assert code == 1 and text.startswith(f"check-vuln: govulncheck cannot check {program}: ")
