@@ -7,7 +7,9 @@ For each release, an environment of its own has the wheel. Its Python exports a 
 model; bin/gorbit, which was built for .venv's release, loads the wheel's library in the place of
 its own. It trains, stops, trains on, evaluates, predicts and exports; Python restores the
 checkpoint, compares every variable and writes one that gorbit begins a run with. Losses and
-probabilities are compared with those of .venv's release. The exit code is 1 if anything fails.
+probabilities are compared with those of .venv's release. The nightly build is the newest of the day
+on which its environment was made: without .cache/check-tf/nightly, it is fetched again. The exit
+code is 1 if anything fails.
 """
 
 from __future__ import annotations
@@ -29,9 +31,18 @@ REQUIREMENTS = pathlib.Path(__file__).parent / "requirements"
 STEPS = 20
 """Steps of a training, which stops after half of them."""
 TEXTS = ("A gripping, beautifully shot film.", "Badly written, tedious, and far too long.")
+NIGHTLY = "nightly"
 TOLERANCE = 1e-4
 """Relative difference of two releases' losses and probabilities at the end."""
 
+_EXPORTER = """
+import re, runpy
+from importlib import metadata
+from gorbit_export import release
+release.NEWEST = re.match(r"2[.][0-9]+", metadata.version("tf_nightly"))[0]
+runpy.run_module("gorbit_export", run_name="__main__", alter_sys=True)
+"""
+"""The exporter with a nightly, which it refuses otherwise as later than all known releases."""
 _ROUND_TRIP = """
 import sys
 import tensorflow as tf
@@ -56,7 +67,7 @@ class Release:
     """A release of TensorFlow.
 
     Attributes:
-        name: such as 2.21.
+        name: such as 2.21, or nightly.
         python: the interpreter that has it.
     """
 
@@ -73,6 +84,10 @@ class Release:
     def program(self, name: str) -> list[str]:
         """Returns the command that starts a program of gorbit."""
         return [str(ROOT / "bin" / name)]
+
+    def exporter(self) -> list[str]:
+        """Returns the command that starts the exporter, without its interpreter."""
+        return ["-c", _EXPORTER] if self.name == NIGHTLY else ["-m", "gorbit_export"]
 
 
 @dataclasses.dataclass
@@ -116,7 +131,7 @@ def bert(
 ) -> None:
     """Takes a BERT through all commands, in a training of `last` steps."""
     graph, run, served = str(work / "graph"), str(work / "bert"), str(work / "served")
-    python(release, "-m", "gorbit_export", "bert", "--task", "classification", "--config", "tiny",
+    python(release, *release.exporter(), "bert", "--task", "classification", "--config", "tiny",
            "--data", str(data), "--out", graph)  # fmt: skip
     train(release, graph, str(data), run, results, last)
     texts = [word for text in TEXTS for word in ("--text", text)]
@@ -148,14 +163,15 @@ def keras(release: Release, data: pathlib.Path, work: pathlib.Path, results: Res
     """Trains a Keras model."""
     graph = str(work / "keras-graph")
     model = str(ROOT / "examples" / "digits" / "model.py")
-    python(release, "-m", "gorbit_export", "keras", model, "--out", graph)
+    python(release, *release.exporter(), "keras", model, "--out", graph)
     train(release, graph, str(data), str(work / "keras"), results)
 
 
 def run(release: Release, data: dict[str, pathlib.Path], work: pathlib.Path) -> Results:
     """Takes both models through the commands with a release."""
     version = gorbit(release, "version").splitlines()[1].removeprefix("TensorFlow ")
-    if not version.startswith(release.name):
+    wanted = "-dev" in version if release.name == NIGHTLY else version.startswith(release.name)
+    if not wanted:
         raise CheckError(f"gorbit loaded TensorFlow {version}; expected {release.name}")
     results = Results(version)
     gorbit(release, "doctor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 
 TENSORFLOW = "2.18"
 """The release that gorbit is built and tested with."""
@@ -17,11 +18,18 @@ def wheel(machine: str) -> str:
 
 def check() -> None:
     """Raises ImportError unless a release that gorbit runs can be imported."""
-    wanted = f"run pip install '{wheel(platform.machine())}=={TENSORFLOW}.*'"
+    python = sys.version_info[:2]
+    # Python 3.13 has no older ones, and later Pythons have none of these.
+    oldest = TENSORFLOW if python < (3, 13) else "2.20"
+    wanted = f"run pip install '{wheel(platform.machine())}=={oldest}.*'"
+    if python > (3, 13):
+        wanted = f"Python {python[0]}.{python[1]} has none of them: take Python 3.9 to 3.13"
     try:
         import tensorflow as tf
     except ImportError as err:
-        raise ImportError(f"cannot import TensorFlow ({err}); {wanted}") from err
+        raise ImportError(
+            f"cannot import TensorFlow ({err}); expected {TENSORFLOW} to {NEWEST}; {wanted}"
+        ) from err
     found = tf.__version__
     if not _number(TENSORFLOW) <= _number(found) <= _number(NEWEST):
         raise ImportError(f"TensorFlow is {found}; expected {TENSORFLOW} to {NEWEST}; {wanted}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+# NumPy comes with TensorFlow: without both, the command is to say that TensorFlow is missing.
+if TYPE_CHECKING:
+    import numpy as np
 
 from gorbit_export.config import is_number
 
@@ -90,6 +92,8 @@ def frequencies(
     Returns:
         float32 [width / 2], and what cosines and sines are multiplied by.
     """
+    import numpy as np
+
     # In float32, as the models were trained with: at position 8,191 rounding shows.
     one = np.float32(1)
     exponents = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
@@ -107,6 +111,8 @@ def frequencies(
 
 def _llama3(plain: np.ndarray, factor: np.float32, scaling: dict[str, Any]) -> np.ndarray:
     """Llama 3.1's: what turns seldom is slowed down, and what turns often is not."""
+    import numpy as np
+
     low, high = (np.float32(scaling[f"{name}_freq_factor"]) for name in ("low", "high"))
     longest = np.float32(scaling["original_max_position_embeddings"])
     turns = longest / (np.float32(2 * math.pi) / plain)
@@ -117,6 +123,7 @@ def _llama3(plain: np.ndarray, factor: np.float32, scaling: dict[str, Any]) -> n
 
 def _yarn(plain: np.ndarray, width: int, theta: float, scaling: dict[str, Any]) -> np.ndarray:
     """YaRN's (Peng et al. 2023): a ramp between what is slowed down and what is not."""
+    import numpy as np
 
     def pair(turns: float) -> float:
         """Which pair turns so often within the first length; not whole."""
