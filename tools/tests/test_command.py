@@ -268,33 +268,36 @@ from gorbit_export.__main__ import main
 sys.exit(main(["bert-classifier", "--config", "tiny", "--out", sys.argv[1]]))
 """
 
+PYTHON = """
+from gorbit_export import release
+release.sys = types.SimpleNamespace(version_info={})
+"""
+
 
 @pytest.mark.parametrize(
     ("module", "message"),
     [
         (
-            "sys.modules['tensorflow'] = None",
+            "sys.modules['tensorflow'] = None\n" + PYTHON.format("(3, 11, 7)"),
             "gorbit_export: cannot import TensorFlow (import of tensorflow halted; None in "
             "sys.modules); expected 2.18 to 2.21; run pip install 'tensorflow-cpu==2.18.*'\n",
         ),
         (
             "sys.modules['tensorflow'] = sys.modules['numpy'] = None\n"
-            "from gorbit_export import release\n"
-            "release.sys = types.SimpleNamespace(version_info=(3, 13, 5))",
+            + PYTHON.format("(3, 13, 5)"),
             "gorbit_export: cannot import TensorFlow (import of tensorflow halted; None in "
             "sys.modules); expected 2.18 to 2.21; run pip install 'tensorflow-cpu==2.20.*'\n",
         ),
         (
             "sys.modules['tensorflow'] = sys.modules['numpy'] = None\n"
-            "from gorbit_export import release\n"
-            "release.sys = types.SimpleNamespace(version_info=(3, 14, 1))",
+            + PYTHON.format("(3, 14, 1)"),
             "gorbit_export: cannot import TensorFlow (import of tensorflow halted; None in "
             "sys.modules); expected 2.18 to 2.21; Python 3.14 has none of them: take Python 3.9 "
             "to 3.13\n",
         ),
         (
             "m = sys.modules['tensorflow'] = types.ModuleType('tensorflow')\n"
-            "m.__version__ = '2.22.0'",
+            "m.__version__ = '2.22.0'\n" + PYTHON.format("(3, 11, 7)"),
             "gorbit_export: TensorFlow is 2.22.0; expected 2.18 to 2.21; "
             "run pip install 'tensorflow-cpu==2.18.*'\n",
         ),
