@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,6 +86,7 @@ type Worker struct {
 	// Devices are the names of its devices in a session with the cluster, such as
 	// /job:worker/replica:0/task:1/device:CPU:0.
 	Devices      []string
+	Processor    string // its kind, such as amd64 or arm64; "" if the worker is older and does not say
 	Instructions string // of the kernels: avx512, avx2, neon or generic
 	NativeBF16   bool   // its CPU has native bfloat16 products
 	NoBF16       string // why its TensorFlow has no bfloat16 products at all; "" if it has
@@ -260,15 +262,26 @@ func (c *Cluster) each(ctx context.Context, do func(*peer, context.Context) erro
 // compare logs a warning about differences that change the last digits of results.
 func (c *Cluster) compare() {
 	first := c.peers[0].worker
+	var processors, instructions []string
 	for _, p := range c.peers {
 		w := p.worker
 		if c.config.Version != "" && w.Gorbit != c.config.Version {
 			c.log.Warn("a worker has another version of gorbit; results may differ", "worker", w.Address, "version", w.Gorbit, "chief", c.config.Version)
 		}
-		if w.Instructions != first.Instructions {
-			c.log.Warn("the workers' kernels use different instructions and round differently; set GORBIT_KERNELS on the workers to use the same",
-				"worker", w.Address, "instructions", w.Instructions, "first worker", first.Instructions)
+		switch {
+		case w.Processor != first.Processor && w.Processor != "" && first.Processor != "":
+			processors = append(processors, fmt.Sprintf("%s (%s)", w.Address, w.Processor))
+		case w.Instructions != first.Instructions:
+			instructions = append(instructions, fmt.Sprintf("%s (%s)", w.Address, w.Instructions))
 		}
+	}
+	if len(processors) > 0 {
+		c.log.Warn("the workers' processors are of different kinds and round differently, whatever GORBIT_KERNELS is; workers of one kind would end in other bits",
+			"first worker", fmt.Sprintf("%s (%s)", first.Address, first.Processor), "others", strings.Join(processors, ", "))
+	}
+	if len(instructions) > 0 {
+		c.log.Warn("the workers' kernels use different instructions and round differently; set GORBIT_KERNELS on the workers to use the same",
+			"first worker", fmt.Sprintf("%s (%s)", first.Address, first.Instructions), "others", strings.Join(instructions, ", "))
 	}
 }
 

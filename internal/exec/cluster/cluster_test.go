@@ -814,14 +814,44 @@ func TestSameNetwork(t *testing.T) {
 }
 
 func TestCompare(t *testing.T) {
-	var log strings.Builder
-	f := &Cluster{config: Config{Version: "2"}, log: slog.New(slog.NewTextHandler(&log, nil))}
-	for _, w := range []Worker{{Address: "a", Gorbit: "2", Instructions: "avx2"}, {Address: "b", Gorbit: "1", Instructions: "avx512"}} {
-		f.peers = append(f.peers, &peer{worker: w})
+	const (
+		version      = `msg="a worker has another version of gorbit; results may differ" worker=%s version=1 chief=2`
+		instructions = `msg="the workers' kernels use different instructions and round differently; set GORBIT_KERNELS on the workers to use the same" ` +
+			`"first worker"="a (avx2)" others="b (avx512), c (generic)"`
+		processors = `msg="the workers' processors are of different kinds and round differently, whatever GORBIT_KERNELS is; workers of one kind would end in other bits" ` +
+			`"first worker"="a (amd64)" others="c (arm64), d (arm64)"`
+	)
+	worker := func(address, version, processor, instructions string) Worker {
+		return Worker{Address: address, Gorbit: version, Processor: processor, Instructions: instructions}
 	}
-	f.compare()
-	if got := log.String(); strings.Count(got, "\n") != 2 || strings.Count(got, "worker=b") != 2 {
-		t.Errorf("warned of:\n%s", got)
+	for _, tt := range []struct {
+		name    string
+		workers []Worker
+		want    []string
+	}{
+		{"equal", []Worker{worker("a", "2", "amd64", "generic"), worker("b", "2", "amd64", "generic")}, nil},
+		{"versions", []Worker{worker("a", "2", "amd64", "avx2"), worker("b", "1", "", "avx2"), worker("c", "1", "", "avx2")},
+			[]string{fmt.Sprintf(version, "b"), fmt.Sprintf(version, "c")}},
+		{"instructions", []Worker{worker("a", "2", "amd64", "avx2"), worker("b", "2", "amd64", "avx512"), worker("c", "2", "amd64", "generic")},
+			[]string{instructions}},
+		{"processors", []Worker{worker("a", "2", "amd64", "generic"), worker("b", "2", "amd64", "generic"), worker("c", "2", "arm64", "generic"), worker("d", "2", "arm64", "neon")},
+			[]string{processors}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log strings.Builder
+			f := &Cluster{config: Config{Version: "2"}, log: slog.New(slog.NewTextHandler(&log, nil))}
+			for _, w := range tt.workers {
+				f.peers = append(f.peers, &peer{worker: w})
+			}
+			f.compare()
+			got := strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n")
+			if log.Len() == 0 {
+				got = nil
+			}
+			if !slices.EqualFunc(got, tt.want, strings.HasSuffix) {
+				t.Errorf("warned of:\n%s\nexpected\n%s", log.String(), strings.Join(tt.want, "\n"))
+			}
+		})
 	}
 }
 

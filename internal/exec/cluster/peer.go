@@ -169,7 +169,7 @@ func (p *peer) greet(ctx context.Context) error {
 	}
 	keep = true
 	p.conn, p.link = conn, l
-	p.worker.Instructions, p.worker.Gorbit, p.worker.TensorFlow = h.Instructions, h.Gorbit, h.TensorFlow
+	p.worker.Processor, p.worker.Instructions, p.worker.Gorbit, p.worker.TensorFlow = h.Processor, h.Instructions, h.Gorbit, h.TensorFlow
 	p.worker.NativeBF16, p.worker.NoBF16, p.worker.NoFP16, p.worker.Cores, p.worker.PID = h.BF16, h.NoBF16, h.NoFP16, h.Cores, h.PID
 	p.reading = make(chan struct{})
 	p.cluster.background.Go(p.read)

@@ -57,6 +57,7 @@ type hello struct {
 	Gorbit        string `json:"gorbit"`
 	TensorFlow    string `json:"tensorflow"`
 	TimeoutMillis int64  `json:"timeout_ms,omitempty"`
+	Processor     string `json:"processor,omitempty"`
 	Instructions  string `json:"instructions,omitempty"`
 	BF16          bool   `json:"bf16,omitempty"`
 	NoBF16        string `json:"no_bf16,omitempty"`

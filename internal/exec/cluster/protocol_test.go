@@ -18,7 +18,7 @@ import (
 
 // examples are a message of every kind as it is written, with every field.
 var examples = []string{
-	`{"hello":{"protocol":"gorbit worker 2","gorbit":"0.1.0","tensorflow":"2.18.1","timeout_ms":60000,"instructions":"avx2","devices":"cpu:2","pid":12,"cores":8}}`,
+	`{"hello":{"protocol":"gorbit worker 2","gorbit":"0.1.0","tensorflow":"2.18.1","timeout_ms":60000,"processor":"amd64","instructions":"avx2","devices":"cpu:2","pid":12,"cores":8}}`,
 	`{"busy":{"peer":"10.0.0.1:40000","since":"2026-01-02T03:04:05Z"}}`,
 	`{"reserve":{"no_onednn":true,"host":"127.0.0.1","timeout_ms":60000}}`,
 	`{"reserved":{"port":40001}}`,

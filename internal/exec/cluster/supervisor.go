@@ -152,7 +152,7 @@ func Listen(c SupervisorConfig) (*Supervisor, error) {
 	return &Supervisor{
 		config: c, devices: spec, listener: listener, address: address, host: host, log: c.Log,
 		hello: hello{
-			Protocol: protocol, Gorbit: c.Version, TensorFlow: tf.Version(), Instructions: kernels.Instructions(), BF16: devices.NativeBF16(), NoBF16: devices.NoBF16(), NoFP16: devices.NoFP16(),
+			Protocol: protocol, Gorbit: c.Version, TensorFlow: tf.Version(), Processor: runtime.GOARCH, Instructions: kernels.Instructions(), BF16: devices.NativeBF16(), NoBF16: devices.NoBF16(), NoFP16: devices.NoFP16(),
 			Devices: spec.String(), PID: os.Getpid(), Cores: runtime.NumCPU(),
 		},
 	}, nil
