@@ -34,6 +34,9 @@ export GOARCH=$GOARCH CC=$CC CXX=$CXX AR=$AR CGO_ENABLED=1 PATH="$folder/bin:\$P
 $flags
 ENV
 source "$folder/env"
+for old in "$folder"/tensorflow/2.*; do # of an earlier loader: archives are made of the only one
+  case $CGO_LDFLAGS in *"$old/"*) ;; *) rm -rf "$old" ;; esac
+done
 mkdir -p bin/arm64
 GOFLAGS="${GOFLAGS:-} -buildvcs=false -tags=disable_grpc_modules" go build -trimpath \
   -ldflags "-X github.com/gorbit-ml/gorbit/internal/base/version.described=${COMMIT:-}" -o bin/arm64/ ./cmd/gorbit ./cmd/gorbit-predict

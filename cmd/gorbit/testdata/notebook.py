@@ -35,7 +35,9 @@ class Notebook:
         def take(message: dict) -> None:
             content = message["content"]
             self.shown += content.get("data", {})
-            self.text += content.get("text", "") + content.get("data", {}).get("text/plain", "")
+            self.text += content.get("text", "") + content.get("data", {}).get(
+                "text/plain", ""
+            )
 
         reply = self.client.execute_interactive(cell, output_hook=take, timeout=600)
         return reply["content"].get("ename", "")
@@ -69,20 +71,37 @@ def main(graph: str, data: str) -> None:
         train = f"gorbit.train({graph!r}, {data!r}, 'whole', steps=6, batch_size=8, eval_interval=3)"
         failed = notebook.run(f"import gorbit\nrun = {train}\nrun.metrics")
         expect(failed == "", f"the training fails with {failed}: {notebook.text}")
-        expect(notebook.shown.count(WIDGET) >= 1, f"no bar is shown, but {notebook.shown}")
-        expect(TABLE in notebook.shown, f"no table of metrics is shown, but {notebook.shown}")
+        expect(
+            notebook.shown.count(WIDGET) >= 1, f"no bar is shown, but {notebook.shown}"
+        )
+        expect(
+            TABLE in notebook.shown,
+            f"no table of metrics is shown, but {notebook.shown}",
+        )
 
         saved = pathlib.Path("stopped/checkpoints")
         notebook.interrupt_after(saved / "ckpt-2.index")
         train = f"gorbit.train({graph!r}, {data!r}, 'stopped', batch_size=8"
-        failed = notebook.run(f"{train}, steps=1000000, set={{'checkpoint.interval': 2}})")
-        expect(failed == "KeyboardInterrupt", f"an interrupted training ends with {failed!r}")
+        failed = notebook.run(
+            f"{train}, steps=1000000, set={{'checkpoint.interval': 2}})"
+        )
+        expect(
+            failed == "KeyboardInterrupt",
+            f"an interrupted training ends with {failed!r}",
+        )
         steps = max(int(path.stem.split("-")[1]) for path in saved.glob("ckpt-*.index"))
         failed = notebook.run("gorbit.evaluate('stopped', progress=False)['step']")
-        expect((failed, notebook.text) == ("", f"{steps}"), f"{failed}: {notebook.text}")
+        expect(
+            (failed, notebook.text) == ("", f"{steps}"), f"{failed}: {notebook.text}"
+        )
         # The kernel is as before, and the same call continues.
-        failed = notebook.run(f"run = {train}, steps={steps + 2})\nprint(run.metrics.step.max())")
-        expect(failed == "" and notebook.text.endswith(f"{steps + 2}\n"), f"{failed}: {notebook.text}")
+        failed = notebook.run(
+            f"run = {train}, steps={steps + 2})\nprint(run.metrics.step.max())"
+        )
+        expect(
+            failed == "" and notebook.text.endswith(f"{steps + 2}\n"),
+            f"{failed}: {notebook.text}",
+        )
         print("a training was interrupted, and continued")
     finally:
         notebook.close()
