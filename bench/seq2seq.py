@@ -61,7 +61,7 @@ _WORDS = ("--type", "bpe", "--template", "roberta", "--vocab-size", "8000")
 TASKS = {
     "phonemes": Task(
         ("word", "phonemes"),
-        ("--type", "wordpiece", "--cased", "--vocab-size", "200"),
+        ("--type", "wordpiece", "--cased", "--vocab-size", "89"),  # all that the dictionary gives
         (48, 48),
         128,
         256,
@@ -209,15 +209,14 @@ class Bench:
                     ended = time.monotonic() - begun
         if process.returncode:
             sys.exit(f"seq2seq: {args.gorbit} ended with exit code {process.returncode}")
-        return Result(name, steps, ended, self._scores("--run", f"{out}/{run}"))
+        return Result(name, steps, ended, self._scores(f"{out}/{run}"))
 
     def hf(self, steps: int) -> Result:
         """Trains with the Trainer, and scores its weights as those of gorbit."""
         out = self._out
         marks = self._peer(peers.LEARN, self._python, steps, into=f"{out}/hf", **self._recipe())
-        weights = ["--graph", f"{out}/graph", "--data", f"{out}/data"]
-        weights += ["--init", f"{out}/hf/model.safetensors"]
-        return Result("Hugging Face", steps, marks[steps], self._scores(*weights))
+        scores = self._scores(f"{out}/hf/model.safetensors")
+        return Result("Hugging Face", steps, marks[steps], scores)
 
     def _recipe(self) -> dict[str, str]:
         return {
@@ -227,10 +226,11 @@ class Bench:
             "seed": str(self._args.seed),
         }
 
-    def _scores(self, *weights: str) -> dict[str, float]:
-        """Makes the texts of the split test and returns their scores."""
-        args, task = self._args, self._task
-        command = [args.gorbit, "evaluate", "--generate", "--split", "test", "--json", *weights]
+    def _scores(self, weights: str) -> dict[str, float]:
+        """Makes the texts of the split test with some weights and returns their scores."""
+        args, out, task = self._args, self._out, self._task
+        command = [args.gorbit, "evaluate", "--generate", "--split", "test", "--json"]
+        command += ["--graph", f"{out}/graph", "--data", f"{out}/data", "--init", weights]
         command += ["--set", f"eval.generate.metrics={','.join(task.metrics)}"]
         command += ["--set", f"eval.generate.num_beams={args.beams}"]
         command += ["--set", f"eval.generate.max_new_tokens={task.lengths[1]}"]
