@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import itertools
 import json
 import os
 import pathlib
@@ -219,10 +218,13 @@ def padded(features: list[dict[str, Any]], pad: int) -> dict[str, Any]:
     """
     import torch
 
-    def column(name: str, filler: int) -> Any:
-        rows = [feature[name] for feature in features]
-        return torch.tensor(list(zip(*itertools.zip_longest(*rows, fillvalue=filler))))
+    labels = "labels" if "labels" in features[0] else "input_ids"
+    wanted = (("input_ids", "input_ids", pad), ("attention_mask", "attention_mask", 0))
+    wanted += (("labels", labels, IGNORED),)
+    return {name: torch.tensor(column(features, of, filler)) for name, of, filler in wanted}
 
-    batch = {"input_ids": column("input_ids", pad), "attention_mask": column("attention_mask", 0)}
-    named = "labels" if "labels" in features[0] else "input_ids"
-    return {**batch, "labels": column(named, IGNORED)}
+
+def column(features: list[dict[str, Any]], name: str, filler: int) -> list[list[int]]:
+    """Returns a column of examples, filled up to the longest."""
+    longest = max(len(feature[name]) for feature in features)
+    return [feature[name] + [filler] * (longest - len(feature[name])) for feature in features]

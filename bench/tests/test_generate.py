@@ -170,13 +170,6 @@ def test_an_evaluation_asks_for_as_many_texts():
     assert peer.parse('{"outputs": {}}').values == {"answers": 7}
 
 
-def test_columns_have_what_the_trainer_reads():
-    features = [
-        {"input_ids": [5, 6], "attention_mask": [1, 1], "labels": [7]},
-        {"input_ids": [8], "attention_mask": [1], "labels": [9, 2]},
-    ]
-    torch = pytest.importorskip("torch")
-    batch = learning.padded(features, 1)
-    assert batch["input_ids"].tolist() == [[5, 6], [8, 1]]
-    assert batch["labels"].tolist() == [[7, learning.IGNORED], [9, 2]]
-    assert batch["attention_mask"].dtype == torch.int64
+def test_columns_are_filled_up_to_the_longest():
+    features = [{"labels": [7]}, {"labels": [9, 2]}]
+    assert learning.column(features, "labels", learning.IGNORED) == [[7, -100], [9, 2]]
