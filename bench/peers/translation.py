@@ -21,8 +21,8 @@ from peers.base import Alone, Variant, Worker
 from peers.generation import Clock
 
 BEAMS, BATCH = 4, 32
-MOST_TOKENS = 64
-"""New tokens of a text."""
+LEAST_TOKENS, MOST_TOKENS = 16, 64
+"""New tokens of a text: models that have learned for a moment often end at once."""
 WARM = 2
 """Texts before those that are timed one after the other."""
 
@@ -74,7 +74,8 @@ def asked(job: plan.Job) -> list[str]:
     return [
         *("--file", job.options["file"], "--format", "json", "--out", job.options["texts"] + "l"),
         *("--num-beams", str(BEAMS), "--sequences", str(BEAMS * BATCH), "--overwrite"),
-        *("--max-new-tokens", str(MOST_TOKENS), "--input-format", "lines"),
+        *("--max-new-tokens", str(MOST_TOKENS), "--min-new-tokens", str(LEAST_TOKENS)),
+        *("--input-format", "lines"),
     ]
 
 
@@ -129,7 +130,7 @@ class Served(Worker):
         connection = http.client.HTTPConnection("127.0.0.1", job.ports[0], timeout=600)
 
         def post(asked: dict[str, Any]) -> http.client.HTTPResponse:
-            asked = {"temperature": 0, "max_tokens": MOST_TOKENS, **asked}
+            asked |= {"temperature": 0, "max_tokens": MOST_TOKENS, "min_tokens": LEAST_TOKENS}
             connection.request("POST", "/v1/completions", json.dumps(asked))
             response = connection.getresponse()
             if response.status != http.client.OK:
@@ -186,6 +187,7 @@ class CTranslate2(Worker):
                 beam_size=BEAMS,
                 max_batch_size=BATCH,
                 max_decoding_length=MOST_TOKENS,
+                min_decoding_length=LEAST_TOKENS,
             )
             ids = [[tokenizer.token_to_id(t) for t in each.hypotheses[0]] for each in found]
             return tokenizer.decode_batch(ids)
@@ -231,6 +233,7 @@ class Generate(Worker):
                     input_ids=batch["input_ids"],
                     attention_mask=batch["attention_mask"],
                     max_new_tokens=MOST_TOKENS,
+                    min_new_tokens=LEAST_TOKENS,
                     do_sample=False,
                     **more,
                 )
