@@ -148,6 +148,10 @@ func toRead(p *params.Params, settings []string) error {
 	}
 	// A run may be evaluated on other devices than it was trained on.
 	p.Strategy, p.Runtime.Lanes = params.Defaults().Strategy, 0
+	// How often the training evaluated does not matter for an evaluation that generates texts.
+	if p.Train.EvalInterval == params.NoEval {
+		p.Train.EvalInterval = params.Defaults().Train.EvalInterval
+	}
 	on := *p
 	if err := on.Load(nil, settings); err != nil {
 		return err

@@ -222,7 +222,6 @@ class Scores(Evaluate):
         return [
             *super().command(dataclasses.replace(job, options=needs), python),
             *("--generate", "--set", "eval.generate.metrics=bleu,chrf"),
-            *("--set", "train.eval_interval=0"),  # which the run trained without
             *("--set", f"eval.generate.examples={count}"),
             *("--set", f"eval.generate.max_new_tokens={new}"),
             *("--set", f"eval.generate.num_beams={job.options['beams']}"),
