@@ -55,7 +55,7 @@ func (m *cellMaker) make(fields []table.Field, optional bool, folder string) (ce
 	case KindText:
 		reason = m.text(fields, &c)
 	case KindImage:
-		reason = m.image(fields[0].Text, folder, &c)
+		reason = m.image(fields[0], folder, &c)
 	case KindBytes:
 		if m.isMissing(fields[0]) {
 			return c, fmt.Sprintf("column %q is empty; expected text", m.columns[0])
@@ -93,8 +93,11 @@ func (m *cellMaker) plain(fields []table.Field, c *cell) string {
 			if m.kind == KindCategory {
 				what = "a category"
 			}
-			return fmt.Sprintf("column %q is %s, which is not a value; expected %s; to take such rows, say what it means, as \"missing:\" of feature %q in %s:%d",
-				m.columns[i], table.Clip(strconv.Quote(field.Text)), what, m.name, m.schema, m.line)
+			reason := fmt.Sprintf("column %q is %s, which is not a value; expected %s", m.columns[i], table.Clip(strconv.Quote(field.Text)), what)
+			if m.line > 0 {
+				reason += fmt.Sprintf("; to take such rows, say what it means, as \"missing:\" of feature %q in %s:%d", m.name, m.schema, m.line)
+			}
+			return reason
 		}
 		n := int64(1)
 		if m.list() && !m.shape.open() {
@@ -136,7 +139,12 @@ func (m *cellMaker) one(s string, c *cell) string {
 		id, ok := m.ids[s]
 		if !ok && m.all < 0 {
 			reason := fmt.Sprintf("expected one of %s%s", table.List(m.categories), table.DidYouMean(s, m.categories))
-			if !m.given("categories") {
+			switch {
+			case m.numbered:
+				reason = fmt.Sprintf("expected 0 to %d, the numbers of the classes that the file names", len(m.categories)-1)
+			case m.line == 0 && !m.given("categories"):
+				reason += ", those of the train split"
+			case !m.given("categories"):
 				mend := `to take others as one category, name it with "unknown:"`
 				if m.role == RoleLabel {
 					mend = `to have classes that it lacks, list all with "categories:"`
@@ -324,23 +332,20 @@ func (m *cellMaker) text(fields []table.Field, c *cell) string {
 }
 
 // image makes the bytes of an image: those of its file, or its pixels.
-func (m *cellMaker) image(name, base string, c *cell) string {
-	if strings.TrimSpace(name) == "" {
+func (m *cellMaker) image(field table.Field, base string, c *cell) string {
+	name, file := field.Text, m.file
+	if field.File {
+		file = constBytes(name)
+	}
+	if file == nil && strings.TrimSpace(name) == "" {
 		return fmt.Sprintf("column %q is empty; expected the path of an image", m.columns[0])
-	}
-	path := name
-	if vfs.Scheme(path) == "" {
-		path = filepath.FromSlash(path)
-	}
-	if !vfs.IsAbs(path) {
-		path = vfs.Join(base, path)
 	}
 	if m.images == nil {
 		m.images = newImageReader(m.featureSchema, m.schema)
 	}
-	file, reason := m.file, ""
+	reason := ""
 	if file == nil {
-		file, reason, m.unread = m.images.read(path)
+		file, reason, m.unread = m.images.read(pathOf(name, base))
 	} else if reason = m.images.decode(file); reason != "" {
 		reason = "the image " + reason
 	}
@@ -362,6 +367,17 @@ func (m *cellMaker) image(name, base string, c *cell) string {
 		m.value.Bytes = append(m.value.Bytes, pixels)
 	}
 	return ""
+}
+
+// pathOf returns the path that a cell names, which begins in base if it is not absolute.
+func pathOf(name, base string) string {
+	if vfs.Scheme(name) == "" {
+		name = filepath.FromSlash(name)
+	}
+	if !vfs.IsAbs(name) {
+		name = vfs.Join(base, name)
+	}
+	return name
 }
 
 // IsImage reports whether raw values begin as a PNG or JPEG file does, so that a reader would take

@@ -89,6 +89,9 @@ type Config struct {
 	// ImageShape is the shape that images of ImagesTask are scaled to, [HEIGHT, WIDTH, CHANNELS]; nil is that
 	// of the first image, which all must have.
 	ImageShape Shape
+	// ImageColumn is the column of ImagesTask that has the images in Parquet files, and LabelColumn that of their
+	// classes. "" is the one that Hugging Face's metadata call so, or the only one that may be it.
+	ImageColumn string
 	// Inputs are the files, in order. A split may have several.
 	Inputs []Input
 	// Out is the folder of the dataset. It is created if necessary.
@@ -402,7 +405,10 @@ func (c *Config) has(split string) bool {
 
 func (c *Config) formatOf(path string) (Format, error) {
 	if c.images() {
-		return JSONL, nil
+		if _, ok := c.folders[path]; ok {
+			return JSONL, nil
+		}
+		return Parquet, nil
 	}
 	f := c.Format
 	if f == Auto {

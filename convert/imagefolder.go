@@ -16,8 +16,8 @@ import (
 )
 
 // ImagesTask is the task of images in folders by class, DIR/CLASS/FILE, as of Keras'
-// image_dataset_from_directory and Hugging Face's imagefolder. A folder is read as a table with the columns
-// FileColumn and ClassColumn, by a schema of its own.
+// image_dataset_from_directory and Hugging Face's imagefolder, or in Parquet files as its datasets write them. A
+// folder is read as a table with the columns FileColumn and ClassColumn, by a schema of its own.
 const ImagesTask = "images"
 
 // The columns of a folder of images, and the features that are made of them.
@@ -29,7 +29,7 @@ const (
 	classFeature = "label"
 )
 
-// images reports whether folders of images are converted.
+// images reports whether images are converted by their classes.
 func (c *Config) images() bool { return c.Task == ImagesTask && c.Schema == "" }
 
 // validateImages checks the settings of ImagesTask.
@@ -37,11 +37,14 @@ func (c *Config) validateImages(fail func(format string, args ...any)) {
 	if c.ImageShape != nil && !c.images() {
 		fail("a shape of images is given, which is for task %s; name it in the schema", ImagesTask)
 	}
+	if c.ImageColumn != "" && !c.images() {
+		fail("a column of images is given, which is for task %s; name it in the schema", ImagesTask)
+	}
 	if !c.images() {
 		return
 	}
-	if c.TextColumn != "" || c.PairColumn != "" || c.LabelColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil || c.Vocab != "" || c.Format != Auto || c.NoHeader {
-		fail("task %s reads folders of images by class; leave out the tokenizer, the format, columns and labels", ImagesTask)
+	if c.TextColumn != "" || c.PairColumn != "" || len(c.Labels) > 0 || c.LabelThreshold != nil || c.Vocab != "" || c.Format != Auto || c.NoHeader {
+		fail("task %s reads folders of images by class and Parquet files; leave out the tokenizer, the format, columns of texts and labels", ImagesTask)
 	}
 	if s := c.ImageShape; s != nil && (len(s) != 3 || s[0] < 1 || s[1] < 1 || s[2] != 1 && s[2] != 3) {
 		fail("the shape of images is %v; expected HEIGHT,WIDTH,CHANNELS with 1 channel (gray) or 3 (RGB)", s)
@@ -163,6 +166,9 @@ func splitFlag(name string) string {
 // by name.
 func (c *conversion) readImageFolders() (*schema, error) {
 	cfg := c.cfg
+	if cfg.ImageColumn != "" || cfg.LabelColumn != "" {
+		return nil, fault.Usagef("a column is given, and %s is no Parquet file; leave out --image-column and --label-column", cfg.Inputs[0].Path)
+	}
 	cfg.folders = make(map[string][]byte)
 	var of *imageFolder // that the classes are of
 	var in Input
@@ -172,7 +178,7 @@ func (c *conversion) readImageFolders() (*schema, error) {
 			return nil, err
 		}
 		if !info.IsDir() {
-			return nil, fault.Usagef("%s is a file; expected a folder with a folder of images for each class", input.Path)
+			return nil, fault.Usagef("%s is a file; expected a folder with a folder of images for each class, or Parquet files for all splits", input.Path)
 		}
 		f, err := readImageFolder(input)
 		if err != nil {
@@ -191,20 +197,36 @@ func (c *conversion) readImageFolders() (*schema, error) {
 	if len(of.classes) > maxLabels {
 		return nil, fault.Usagef("%s has %s; expected at most %d", in.Path, words.Count(int64(len(of.classes)), "class"), maxLabels)
 	}
-	image := &featureSchema{name: imageFeature, kind: KindImage, columns: []string{FileColumn}, lines: map[string]int{}, shape: cfg.ImageShape, convertColors: cfg.ImageShape != nil}
-	if cfg.ImageShape != nil {
+	first := func() ([]byte, string, error) {
+		path := vfs.Join(in.Path, of.first)
+		data, err := vfs.ReadBounded(path, maxScaledFile)
+		return data, path, err
+	}
+	label := &featureSchema{name: classFeature, kind: KindCategory, role: RoleLabel, columns: []string{ClassColumn}, lines: map[string]int{"categories": 1}, categories: of.classes}
+	if len(of.classes) == 0 { // images alone
+		label = nil
+	}
+	return cfg.imageSchema(in.Path, FileColumn, label, first)
+}
+
+// imageSchema returns the schema of images in a column and of their classes, if there are any, in the feature label.
+// first returns the first image, which all must be as, and where it is.
+func (c *Config) imageSchema(path, column string, label *featureSchema, first func() ([]byte, string, error)) (*schema, error) {
+	image := &featureSchema{name: imageFeature, kind: KindImage, columns: []string{column}, lines: map[string]int{}, shape: c.ImageShape, convertColors: c.ImageShape != nil}
+	if c.ImageShape != nil {
 		image.resize = string(pixels.Bilinear)
 	} else {
-		shape, err := shapeOf(vfs.Join(in.Path, of.first))
+		data, where, err := first()
 		if err != nil {
 			return nil, err
 		}
-		image.shape = shape
+		if image.shape, err = shapeOf(data, where); err != nil {
+			return nil, err
+		}
 	}
-	label := &featureSchema{name: classFeature, kind: KindCategory, role: RoleLabel, columns: []string{ClassColumn}, lines: map[string]int{"categories": 1}, categories: of.classes}
-	s := &schema{path: in.Path, features: []*featureSchema{image, label}}
-	if len(of.classes) == 0 { // images alone
-		s.features = s.features[:1]
+	s := &schema{path: path, features: []*featureSchema{image}}
+	if label != nil {
+		s.features = append(s.features, label)
 	}
 	for _, f := range s.features {
 		if err := f.complete(s); err != nil {
@@ -214,19 +236,15 @@ func (c *conversion) readImageFolders() (*schema, error) {
 	return s, nil
 }
 
-// shapeOf returns the shape of an image.
-func shapeOf(path string) (Shape, error) {
-	data, err := vfs.ReadBounded(path, maxScaledFile)
-	if err != nil {
-		return nil, err
-	}
+// shapeOf returns the shape of an image, which is at where.
+func shapeOf(data []byte, where string) (Shape, error) {
 	i, err := pixels.Open(data)
 	if err != nil {
-		return nil, fault.Damagedf("%s is not a PNG or JPEG file: %w", path, err)
+		return nil, fault.Damagedf("%s is not a PNG or JPEG file: %w", where, err)
 	}
 	channels, what := channelsOf(i.Colors)
 	if channels != 1 && channels != 3 {
-		return nil, fault.Usagef("%s is %s; expected gray or RGB; to convert all images, give --image-shape %d,%d,3", path, what, i.Height, i.Width)
+		return nil, fault.Usagef("%s is %s; expected gray or RGB; to convert all images, give --image-shape %d,%d,3", where, what, i.Height, i.Width)
 	}
 	return Shape{int64(i.Height), int64(i.Width), int64(channels)}, nil
 }

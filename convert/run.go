@@ -187,7 +187,7 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 		return err
 	}
 	c.manifest = &Manifest{Format: ManifestFormat, Version: ManifestVersion, Task: cfg.taskName(), Labels: []string{}, Splits: map[string]*Split{}}
-	if err := c.readSchema(); err != nil {
+	if err := c.readSchema(ctx); err != nil {
 		return err
 	}
 	if cfg.Vocab != "" {
@@ -240,11 +240,14 @@ func (c *conversion) prepare(ctx context.Context, guess bool) error {
 }
 
 // readSchema reads the schema, if there is one.
-func (c *conversion) readSchema() error {
+func (c *conversion) readSchema(ctx context.Context) error {
 	var err error
 	if c.cfg.images() {
-		if c.schema, err = c.readImageFolders(); err != nil {
-			return fmt.Errorf("convert: %w", err)
+		if err := c.cfg.expand(); err != nil {
+			return err
+		}
+		if c.schema, err = c.readImages(ctx); err != nil {
+			return inputError(err)
 		}
 		return nil
 	}

@@ -69,6 +69,8 @@ type featureSchema struct {
 
 	categories []string
 	unknown    string // the category of all others; "" if there is none
+	numbered   bool   // cells have the numbers of categories, and not their names
+	byName     bool   // categories that are found are sorted by their bytes, also if all are numbers
 
 	maxLength int
 	segments  string // the feature that says which ids are of the second text; "" for none
@@ -170,6 +172,14 @@ func (s *schema) check() error {
 		return s.errorf(f.line, "feature %q has role %s; expected role id, or another name, because records get the number of their row under this one", ExampleID, f.role)
 	}
 	return nil
+}
+
+// of names a feature and where it is described.
+func (s *schema) of(f *featureSchema) string {
+	if f.line == 0 {
+		return fmt.Sprintf("feature %q of task %s", f.name, ImagesTask)
+	}
+	return fmt.Sprintf("feature %q of %s:%d", f.name, s.path, f.line)
 }
 
 func (s *schema) errorf(line int, format string, args ...any) error {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -44,6 +46,9 @@ func newSchemaRows(ctx context.Context, c *conversion) (*schemaRows, error) {
 		}
 		ids, all := make(map[string]int64, len(f.categories)), int64(-1)
 		for i, name := range f.categories {
+			if f.numbered {
+				name = strconv.Itoa(i)
+			}
 			ids[name] = int64(i)
 		}
 		if f.unknown != "" {
@@ -121,11 +126,23 @@ func (s *schemaRows) columns(in Input) []table.Column {
 				Lists:    f.list(),
 				Nulls:    f.missing != nil,
 				Optional: s.optional(f, in.Split),
-				Flag:     fmt.Sprintf("\"columns:\" of feature %q in %s:%d", f.name, s.schema.path, f.at("columns")),
+				Files:    f.kind == KindImage,
+				Flag:     s.flagOf(f),
 			})
 		}
 	}
 	return columns
+}
+
+// flagOf says where the columns of a feature are chosen.
+func (s *schemaRows) flagOf(f *featureSchema) string {
+	switch {
+	case !s.cfg.images():
+		return fmt.Sprintf("\"columns:\" of feature %q in %s:%d", f.name, s.schema.path, f.at("columns"))
+	case f.kind == KindImage:
+		return "--image-column"
+	}
+	return "--label-column"
 }
 
 // optional reports whether the rows of a split need not have a feature: labels and weights, outside
@@ -138,7 +155,7 @@ func (s *schemaRows) worker(in *inputFile) func(*chunk, *row, []table.Field) {
 	w := &schemaWorker{s: s, in: in, isInput: map[string]bool{}}
 	first := 0
 	base := vfs.Dir(in.Path)
-	if s.cfg.images() { // the folder is the table
+	if _, ok := s.cfg.folders[in.Path]; ok { // the folder is the table
 		base = in.Path
 	}
 	for i, f := range s.schema.features {
@@ -273,14 +290,13 @@ func (s *schemaRows) collect(ctx context.Context) error {
 	for _, f := range s.schema.features {
 		if f.kind == KindCategory && !f.given("categories") {
 			open = append(open, f)
-			columns = append(columns, table.Column{Name: f.columns[0], Lists: f.list(), Nulls: f.missing != nil,
-				Flag: fmt.Sprintf("\"columns:\" of feature %q in %s:%d", f.name, s.schema.path, f.at("columns"))})
+			columns = append(columns, table.Column{Name: f.columns[0], Lists: f.list(), Nulls: f.missing != nil, Flag: s.flagOf(f)})
 		}
 	}
 	if len(open) == 0 {
 		return nil
 	}
-	if err := checkTwice(s.cfg, fmt.Sprintf("categories, as for feature %q in %s:%d", open[0].name, s.schema.path, open[0].line)); err != nil {
+	if err := checkTwice(s.cfg, "categories of "+s.schema.of(open[0])); err != nil {
 		return err
 	}
 	seen := make([]map[string]bool, len(open))
@@ -315,16 +331,25 @@ func (s *schemaRows) collected(f *featureSchema, seen map[string]bool, rows int)
 		delete(seen, f.unknown)
 	}
 	if len(seen) == 0 {
-		return fault.Damagedf("convert: column %q has no categories for feature %q of %s:%d", f.columns[0], f.name, s.schema.path, f.line)
+		return fault.Damagedf("convert: column %q has no categories for %s", f.columns[0], s.schema.of(f))
 	}
-	f.categories = inOrder(seen)
+	if f.categories = inOrder(seen); f.byName {
+		f.categories = slices.Sorted(maps.Keys(seen))
+	}
 	if f.role != RoleLabel {
 		return nil
 	}
-	if reason := noLabels(seen, rows); reason != "" {
+	reason, list := noLabels(seen, rows), "with \"categories:\" of a schema (--schema)"
+	switch {
+	case f.line == 0 && reason != "":
+		return fault.Usagef("convert: column %q has %d different values in %d rows%s; expected classes; choose another one with --label-column", f.columns[0], len(seen), rows, reason)
+	case reason != "":
 		return s.schema.errorf(f.line, "feature %q has %d different values in %d rows%s; expected labels; list them with \"categories:\", or choose kind number", f.name, len(seen), rows, reason)
 	}
-	return refuseAlike(f.columns[0], f.categories, fmt.Sprintf("with \"categories:\" in %s:%d", s.schema.path, f.line))
+	if f.line > 0 {
+		list = fmt.Sprintf("with \"categories:\" in %s:%d", s.schema.path, f.line)
+	}
+	return refuseAlike(f.columns[0], f.categories, list)
 }
 
 // collectFrom adds the categories of a file and returns its number of rows.
@@ -368,7 +393,7 @@ func (s *schemaRows) collectFrom(ctx context.Context, in Input, columns []table.
 					most = maxLabels
 				}
 				if len(seen[v.feature]) == most {
-					return &RowError{in.Path, r.line, fmt.Sprintf("column %q has more than %d different categories, the most for feature %q of %s:%d; expected fewer, or another kind", f.columns[0], most, f.name, s.schema.path, f.line)}
+					return &RowError{in.Path, r.line, fmt.Sprintf("column %q has more than %d different categories, the most for %s; expected fewer, or another kind", f.columns[0], most, s.schema.of(f))}
 				}
 				seen[v.feature][strings.Clone(v.text)] = true // not the whole row
 			}

@@ -26,16 +26,19 @@ var devNames = []string{Dev, "validation", "valid", "val"}
 
 // expand puts the shards of a folder in the place of the folder.
 func (c *Config) expand() error {
-	if c.images() {
-		return nil
-	}
 	var out []Input
 	for _, in := range c.Inputs {
 		info, err := vfs.Stat(in.Path)
 		if err != nil {
 			return fmt.Errorf("convert: %w", err)
 		}
-		if !info.IsDir() {
+		folder := info.IsDir()
+		if folder && c.images() {
+			if folder, err = hasParquet(in.Path); err != nil {
+				return fmt.Errorf("convert: %w", err)
+			}
+		}
+		if !folder {
 			out = append(out, in)
 			continue
 		}
@@ -49,6 +52,28 @@ func (c *Config) expand() error {
 	}
 	c.Inputs = out
 	return nil
+}
+
+// hasParquet reports whether a folder has Parquet files in place of folders of images.
+func hasParquet(dir string) (bool, error) {
+	entries, err := vfs.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	folder, file := "", ""
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, "."):
+		case e.IsDir():
+			folder = name
+		case table.FormatOf(name) == table.Parquet:
+			file = name
+		}
+	}
+	if folder != "" && file != "" {
+		return false, fault.Usagef("%s has the folder %s and the file %s; expected folders of images, or Parquet files; name the files one by one", dir, folder, file)
+	}
+	return file != "", nil
 }
 
 // shards returns the names of a split's files in a folder, in order.

@@ -76,7 +76,7 @@ func (s *splitter) columns(cfg *Config) []table.Column {
 		}
 	}
 	if s.below > 0 {
-		out = append(out, table.Column{Name: cfg.SplitByHash, Flag: "--split-by-hash", Lists: cfg.SplitByHash == cfg.ChatColumn})
+		out = append(out, table.Column{Name: cfg.SplitByHash, Flag: "--split-by-hash", Files: true, Lists: cfg.SplitByHash == cfg.ChatColumn})
 	}
 	return out
 }

@@ -45,7 +45,7 @@ labels, one per line unless --text-column names a column, and cuts them into blo
 "lm", whose models say what follows. "qa" reads questions with contexts and answers: SQuAD's
 files, or objects with question, context and answers. "choices" reads texts with several texts each,
 in columns or a list, of which one goes with it. "images" reads folders of PNG and JPEG files
-by class: DIR/CLASS/FILE.
+by class: DIR/CLASS/FILE, or Parquet files with images and their classes.
 
 With --schema, a YAML file says which features to make of which columns: numbers,
 categories, texts, images by path, weights and ids. See docs/guide/convert.md.`,
@@ -141,7 +141,8 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.Float64Var(&c.ScoreMax, "score-max", 0, "task embed: `NUMBER` that scores are divided by, that of texts which mean the same, such as 5 (default: 1)")
 	f.Lookup("score-max").DefValue = "" // the help text states the default
 	f.StringSliceVar(&c.ChoiceColumns, "choice-columns", nil, "task choices: `COLUMNS` of the choices, in their order, or the one with a list of them; --pair-column is what stands before each")
-	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label; task embed: of the score of two texts; task choices: of the number of the right one")
+	f.StringVar(&c.ImageColumn, "image-column", "", "task images: `COLUMN` of Parquet files with the images (default: the one that is said to be, or the only one with bytes)")
+	f.StringVar(&c.LabelColumn, "label-column", "", "column of the label; task images: of classes in Parquet files; task embed: of the score of two texts; task choices: of the number of the right one")
 	f.StringVar(&c.LabelSeparator, "label-separator", "", "task multilabel: `CHARACTERS` that separate labels (default: a comma); in JSON they may be an array")
 	f.IntSliceVar(&v.imageShape, "image-shape", nil, "task images: `HEIGHT,WIDTH,CHANNELS` that images are scaled to, as Keras does (default: that of the first, which all must have)")
 	f.BoolVar(&c.AllPieces, "all-pieces", false, "task tokens: all tokens of a word get its label, not only the first")
@@ -161,7 +162,7 @@ func (v *convertFlags) add(f *pflag.FlagSet, c *convert.Config) {
 	f.IntVar(&c.Workers, "workers", 0, "rows to tokenize at the same time (0: one per core)")
 	help.Group(f, "What to convert", "task", "schema", "tokenizer", "vocab", "train", "dev", "test", "split")
 	help.Group(f, "The files", "format", "delimiter", "encoding", "no-header", "skip-bad-rows")
-	help.Group(f, "Columns and labels", "text-column", "pair-column", "chat-column", "source-column", "target-column", "prefix", "negative-column", "choice-columns", "label-column", "score-max", "labels", "label-separator", "label-threshold", "image-shape")
+	help.Group(f, "Columns and labels", "text-column", "pair-column", "chat-column", "source-column", "target-column", "prefix", "negative-column", "choice-columns", "label-column", "score-max", "labels", "label-separator", "label-threshold", "image-column", "image-shape")
 	help.Group(f, "Tokens", "cased", "literal-specials", "max-length", "max-target-length", "doc-stride", "all-pieces", "word-starts", "documents", "blocks")
 	help.Group(f, "Splits", "split-by-hash", "dev-fraction", "dev-ids", "shuffle", "seed")
 	help.Group(f, "Output", "out", "overwrite", "shards", "compression", "workers")

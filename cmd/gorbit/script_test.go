@@ -55,7 +55,8 @@ func (m tests) Run() int {
 var given = filepath.Join(testkit.Root(), "cmd/gorbit/testdata/given")
 
 // TestScripts runs the command line as a user would. Scripts find a small export
-// in $GRAPH and gs://b/graph, an address to listen on in $ADDRESS, and files of pyarrow in $PARQUET.
+// in $GRAPH and gs://b/graph, an address to listen on in $ADDRESS, files of pyarrow in $PARQUET, and
+// images in $IMAGES.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -73,6 +74,7 @@ func TestScripts(t *testing.T) {
 			asElsewhere(env)
 			env.Setenv("GRAPH", graph)
 			env.Setenv("GIVEN", given)
+			env.Setenv("IMAGES", filepath.Join(testkit.Root(), "convert/testdata/images"))
 			env.Setenv("PARQUET", filepath.Join(testkit.Root(), "internal/data/table/testdata/parquet"))
 			env.Setenv("ESC", "\x1b")
 			bucket := gcstest.NewServer("b")

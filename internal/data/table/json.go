@@ -12,6 +12,7 @@ import (
 type jsonRows struct {
 	lines
 	columns []Column
+	files   bool // whether objects of columns of Files are contents, see parquetColumn.file
 }
 
 // next returns the next line that is not blank.
@@ -35,7 +36,7 @@ func (r *jsonRows) cut(fields []Field, row string, line int64) ([]Field, error) 
 		return nil, &Error{r.path, line, notObject(row, err)}
 	}
 	for _, c := range r.columns {
-		f, reason := jsonField(object[c.Name], c)
+		f, reason := r.field(object[c.Name], c)
 		if reason != "" {
 			if _, ok := object[c.Name]; !ok {
 				reason += "; its members are " + List(slices.Sorted(maps.Keys(object)))
@@ -56,6 +57,18 @@ func notObject(row string, err error) string {
 	return "is not a JSON object: " + err.Error()
 }
 
+// field returns a value as a field, or the reason why it is invalid.
+func (r *jsonRows) field(raw json.RawMessage, c Column) (Field, string) {
+	if !r.files || !c.Files || len(raw) == 0 || raw[0] != '{' {
+		return jsonField(raw, c)
+	}
+	var file struct{ Bytes []byte }
+	if err := json.Unmarshal(raw, &file); err != nil {
+		return Field{}, fmt.Sprintf("%q: %v", c.Name, err)
+	}
+	return Field{Text: string(file.Bytes), OK: true, File: true}, ""
+}
+
 // jsonField returns a value as a field, or the reason why it is invalid.
 func jsonField(raw json.RawMessage, c Column) (Field, string) {
 	switch {
@@ -69,11 +82,11 @@ func jsonField(raw json.RawMessage, c Column) (Field, string) {
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return Field{}, fmt.Sprintf("%q: %v", c.Name, err)
 		}
-		return Field{s, true}, ""
+		return Field{Text: s, OK: true}, ""
 	case raw[0] == '[' && c.Lists, raw[0] == '{' && c.Objects:
-		return Field{string(raw), true}, ""
+		return Field{Text: string(raw), OK: true}, ""
 	case raw[0] == '{' || raw[0] == '[' || c.Words:
 		return Field{}, fmt.Sprintf("%q is %s; expected text", c.Name, Clip(string(raw)))
 	}
-	return Field{string(raw), true}, "" // a number, true or false
+	return Field{Text: string(raw), OK: true}, "" // a number, true or false
 }

@@ -109,9 +109,9 @@ func cutAt(fields []Field, row string, sep byte) []Field {
 	for {
 		i := strings.IndexByte(row, sep)
 		if i < 0 {
-			return append(fields, Field{row, true})
+			return append(fields, Field{Text: row, OK: true})
 		}
-		fields = append(fields, Field{row[:i], true})
+		fields = append(fields, Field{Text: row[:i], OK: true})
 		row = row[i+1:]
 	}
 }

@@ -24,7 +24,7 @@ func (r *lineRows) cut(fields []Field, row string, line int64) ([]Field, error) 
 	if err := checkUTF8(r.path, line, row); err != nil {
 		return nil, err
 	}
-	return append(fields, Field{row, true}), nil
+	return append(fields, Field{Text: row, OK: true}), nil
 }
 
 // paragraphRows are runs of lines that are not empty, one field each. A line of the field ends with a

@@ -83,7 +83,7 @@ func openParquet(ctx context.Context, path string, cfg Config) (*Table, error) {
 // readParquet makes the rows of a table those of a file of so many bytes.
 func (t *Table) readParquet(ctx context.Context, in io.ReaderAt, size int64, cfg Config) error {
 	t.raw = &meter{r: io.NewSectionReader(in, 0, size), h: cfg.Sum}
-	rows := &parquetRows{jsonRows: jsonRows{lines: lines{path: t.path}}, ctx: ctx, in: in, size: size, raw: t.raw}
+	rows := &parquetRows{jsonRows: jsonRows{lines: lines{path: t.path}, files: true}, ctx: ctx, in: in, size: size, raw: t.raw}
 	t.rows = rows
 	return rows.open()
 }
@@ -176,7 +176,7 @@ func (r *parquetRows) begin() error {
 		case slices.ContainsFunc(r.read, func(p *parquetColumn) bool { return p.name == c.Name }):
 			continue
 		}
-		column, reason := newParquetColumn(r.file.Root().Columns()[i])
+		column, reason := newParquetColumn(r.file.Root().Columns()[i], c)
 		if reason != "" {
 			return fault.Usagef("%s: column %q %s", r.path, c.Name, reason)
 		}
@@ -216,7 +216,7 @@ func (r *parquetRows) next() ([]byte, int64, error) {
 			r.row = append(r.row, ',')
 		}
 		r.row = append(append(r.row, c.quoted...), ':')
-		if r.row, reason = c.node.append(r.row, c.values()); reason != "" && bad == nil {
+		if r.row, reason = c.append(r.row); reason != "" && bad == nil {
 			bad = &Error{r.path, r.at, fmt.Sprintf("column %q %s", c.name, reason)}
 		}
 	}
@@ -427,9 +427,11 @@ type parquetColumn struct {
 	node   *parquetNode
 	leaves []*parquetLeaf
 	all    [][]parquet.Value // of a row, by leaf
+	file   *parquetFile      // if the column has contents of files
 }
 
-func newParquetColumn(c *parquet.Column) (*parquetColumn, string) {
+// newParquetColumn returns the column that is selected as asked says.
+func newParquetColumn(c *parquet.Column, asked Column) (*parquetColumn, string) {
 	p := &parquetColumn{name: c.Name()}
 	p.quoted, _ = json.Marshal(p.name) // a string can always be written
 	var reason string
@@ -437,6 +439,9 @@ func newParquetColumn(c *parquet.Column) (*parquetColumn, string) {
 		p.leaves = append(p.leaves, &parquetLeaf{index: index})
 	})
 	p.all = make([][]parquet.Value, len(p.leaves))
+	if reason == "" && asked.Files {
+		p.file = newParquetFile(c, p.node, asked.Optional || asked.Nulls)
+	}
 	return p, reason
 }
 
@@ -460,7 +465,13 @@ func (c *parquetColumn) next() error {
 	return nil
 }
 
-func (c *parquetColumn) values() [][]parquet.Value { return c.all }
+// append appends the value of the row as JSON.
+func (c *parquetColumn) append(out []byte) (_ []byte, reason string) {
+	if c.file != nil {
+		return c.file.append(out, c.all)
+	}
+	return c.node.append(out, c.all)
+}
 
 // parquetLeaf reads the values of a column that has values itself, of one row group.
 type parquetLeaf struct {

@@ -135,6 +135,7 @@ func Numbered(first []string) ([]string, bool) {
 type Field struct {
 	Text string
 	OK   bool
+	File bool // Text is the content of a file, of a column of Files
 }
 
 // Column is a column to select.
@@ -146,6 +147,9 @@ type Column struct {
 	Nulls    bool   // in JSON, an object may have null for it, or not have it
 	Lists    bool   // may be an array in JSON, whose text is then the field
 	Objects  bool   // may be an object in JSON, whose text is then the field
+	// Files says that bytes of Parquet, and structs of bytes and a path as Hugging Face's datasets have images, are
+	// the content of files.
+	Files bool
 }
 
 // rowReader reads the rows of a file.
