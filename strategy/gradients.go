@@ -13,8 +13,8 @@ import (
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
 	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
-	opb "github.com/wamuir/graft/tensorflow/core/framework/op_def_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	vpb "github.com/wamuir/graft/tensorflow/core/framework/versions_go_proto"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/graphs/build"
@@ -138,19 +138,12 @@ func (m *Model) Diagnose(ctx context.Context, in StepInput) (*Diagnosis, error) 
 	if err != nil {
 		return nil, err
 	}
-	ops, err := capi.Ops()
-	if err != nil {
-		return nil, err
-	}
-	def, err := m.graph()
-	if err != nil {
-		return nil, err
-	}
 	for replica := range s.plan.Gradients {
-		look, err := m.newLook(s, def, ops, replica)
+		added, err := m.probe(replica)
 		if err != nil {
 			return nil, err
 		}
+		look := &look{s, added}
 		for round := range s.rounds {
 			d, err := look.diagnose(ctx, round)
 			if err != nil {
@@ -178,18 +171,37 @@ func (m *Model) graph() (*gpb.GraphDef, error) {
 // look looks into the pass of a replica.
 type look struct {
 	*step
-	def     *gpb.GraphDef
-	call    *npb.NodeDef     // of the pass
-	of      *fpb.FunctionDef // that it calls
-	tensors []numerics.Tensor
-	near    map[string]string // variables by node
-	counts  build.Ref
+	*probe
 }
 
-func (m *Model) newLook(s *step, def *gpb.GraphDef, ops map[string]*opb.OpDef, replica int) (*look, error) {
-	l := &look{step: s, def: def}
+// probe is what was added to the graph to look into the pass of a replica. Nothing can be taken out of a graph, so
+// that it stays for the next time.
+type probe struct {
+	versions *vpb.VersionDef
+	call     *npb.NodeDef     // of the pass
+	of       *fpb.FunctionDef // that it calls
+	replica  int
+	tensors  []numerics.Tensor
+	near     map[string]string    // variables by node
+	variants map[string]build.Ref // calls of variants of the function, by what they give more
+}
+
+// probe returns that of a replica.
+func (m *Model) probe(replica int) (*probe, error) {
+	if l := m.probes[replica]; l != nil {
+		return l, nil
+	}
+	ops, err := capi.Ops()
+	if err != nil {
+		return nil, err
+	}
+	def, err := m.graph()
+	if err != nil {
+		return nil, err
+	}
+	l := &probe{versions: def.GetVersions(), replica: replica, variants: make(map[string]build.Ref)}
 	var gradient build.Ref // any: the pass gives all of them
-	for _, gradient = range s.plan.Gradients[replica] {
+	for _, gradient = range m.plan.Train.Gradients[replica] {
 		break
 	}
 	for _, n := range def.GetNode() {
@@ -205,7 +217,6 @@ func (m *Model) newLook(s *step, def *gpb.GraphDef, ops map[string]*opb.OpDef, r
 	if l.of == nil {
 		return nil, fmt.Errorf("the pass %s calls no function of the graph", gradient.Node)
 	}
-	var err error
 	if l.tensors, err = numerics.Tensors(l.of, ops); err != nil {
 		return nil, err
 	}
@@ -215,34 +226,45 @@ func (m *Model) newLook(s *step, def *gpb.GraphDef, ops map[string]*opb.OpDef, r
 		handles[l.of.GetSignature().GetInputArg()[len(pass.Inputs)+i].GetName()] = name
 	}
 	l.near = numerics.Near(l.of, handles)
-	l.counts, err = l.add(numerics.Counting, l.tensors, 1)
-	return l, err
+	if m.probes == nil {
+		m.probes = make(map[int]*probe)
+	}
+	m.probes[replica] = l
+	return l, nil
 }
 
-// add adds a call of a variant of the function, with so many outputs more, and returns the first of them.
-func (l *look) add(variant func(*fpb.FunctionDef, string, []numerics.Tensor) *fpb.FunctionDef, of []numerics.Tensor, more int) (build.Ref, error) {
-	l.m.looks++
-	name := fmt.Sprintf("gorbit_look_%d", l.m.looks)
-	call := proto.CloneOf(l.call)
+// variant returns what a variant of the function gives more, of some tensors. A call of it is added the first time.
+func (l *look) variant(key string, variant func(*fpb.FunctionDef, string, []numerics.Tensor) *fpb.FunctionDef, of ...numerics.Tensor) (build.Ref, error) {
+	if out, ok := l.variants[key]; ok {
+		return out, nil
+	}
+	name := fmt.Sprintf("gorbit_look_%d_%d", l.probe.replica, len(l.variants))
+	call := proto.CloneOf(l.probe.call)
 	call.Name = name
 	delete(call.Attr, "_XlaMustCompile")
 	call.Attr["f"].GetFunc().Name = name
 	types := call.Attr["Tout"].GetList()
 	out := build.Ref{Node: name, Index: len(types.Type)}
-	for range more {
-		types.Type = append(types.Type, dtpb.DataType_DT_DOUBLE)
-	}
+	types.Type = append(types.Type, dtpb.DataType_DT_DOUBLE)
 	call.Input = slices.DeleteFunc(call.Input, func(in string) bool { return strings.HasPrefix(in, "^") })
-	return out, l.m.session.extend(&gpb.GraphDef{
-		Versions: l.def.GetVersions(),
+	err := l.m.session.extend(&gpb.GraphDef{
+		Versions: l.versions,
 		Library:  &fpb.FunctionDefLibrary{Function: []*fpb.FunctionDef{variant(l.of, name, of)}},
 		Node:     []*npb.NodeDef{call},
 	})
+	if err == nil {
+		l.variants[key] = out
+	}
+	return out, err
 }
 
 // diagnose looks into a round of micro-batches.
 func (l *look) diagnose(ctx context.Context, round int) (*Diagnosis, error) {
-	out, err := l.pass(ctx, round, []build.Ref{l.counts})
+	all, err := l.variant("counts", numerics.Counting, l.tensors...)
+	if err != nil {
+		return nil, err
+	}
+	out, err := l.pass(ctx, round, []build.Ref{all})
 	if err != nil {
 		return nil, err
 	}
@@ -276,20 +298,16 @@ func (l *look) diagnose(ctx context.Context, round int) (*Diagnosis, error) {
 		copied.Variable = gradient.variable
 		d.Gradient = &copied
 	}
-	more, err := l.add(numerics.Showing, shown, len(shown))
-	if err != nil {
-		return nil, err
-	}
-	var fetches []build.Ref
-	for i := range shown {
-		fetches = append(fetches, build.Ref{Node: more.Node, Index: more.Index + i})
-	}
-	values, err := l.pass(ctx, round, fetches)
-	if err != nil {
-		return nil, err
-	}
 	for i, of := range []*NonFinite{d.Tensor, d.Gradient}[:len(shown)] {
-		if of.Largest, err = largest(values[i]); err != nil {
+		values, err := l.variant(shown[i].Ref, numerics.Showing, shown[i])
+		if err != nil {
+			return nil, err
+		}
+		out, err := l.pass(ctx, round, []build.Ref{values})
+		if err != nil {
+			return nil, err
+		}
+		if of.Largest, err = largest(out[0]); err != nil {
 			return nil, err
 		}
 	}

@@ -96,6 +96,14 @@ func overwritten(t *testing.T, m *Model, name string, value func(i int) float32)
 	return old[0]
 }
 
+// variants returns how many functions Diagnose has added to the graph.
+func (m *Model) variants() (n int) {
+	for _, p := range m.probes {
+		n += len(p.variants)
+	}
+	return n
+}
+
 // TestDiagnose makes passes that are not finite in a known place: NaN in a variable, a product that
 // overflows, and a weight that is infinite.
 func TestDiagnose(t *testing.T) {
@@ -125,6 +133,10 @@ func TestDiagnose(t *testing.T) {
 				d := diagnose()
 				if d.Tensor == nil || d.Tensor.Op != "ReadVariableOp" || d.Tensor.NaNs != 1 || d.Tensor.Infinite != 0 || d.Tensor.Largest != 2 || d.Tensor.Variable != kernel || d.Gradient == nil || d.Gradient.NaNs == 0 {
 					t.Errorf("NaN in a variable: %+v and %+v", d.Tensor, d.Gradient)
+				}
+				added := m.variants()
+				if diagnose(); m.variants() != added || added == 0 {
+					t.Errorf("%d functions were added for a failure, and %d when it came again", added, m.variants()-added)
 				}
 				overwritten(t, m, kernel, func(int) float32 { return 3e38 })
 				d = diagnose()

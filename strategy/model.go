@@ -19,10 +19,10 @@ type Model struct {
 	session *session
 	plan    *compose.Plan
 	runtime Runtime
-	updates int64     // the last known count of iterations
-	loops   int64     // calls of several steps so far
-	looks   int64     // variants of the pass that Diagnose has added
-	logits  []float32 // what NextLogits gave, for the next call to use again
+	updates int64          // the last known count of iterations
+	loops   int64          // calls of several steps so far
+	probes  map[int]*probe // that Diagnose has added, by replica
+	logits  []float32      // what NextLogits gave, for the next call to use again
 
 	mu    sync.Mutex
 	calls []int   // evaluations and predictions in flight, by replica

@@ -129,6 +129,10 @@ func TestPhasesNotThere(t *testing.T) {
 		{func(p *params.Params) { p.Train.DebugNumerics = true }, "train.debug_numerics is true, and a step of the graph has 2 phases, each with gradients of its own; leave it out"},
 		{func(p *params.Params) { p.Summary.HistogramInterval = 4 }, "summary.histogram_interval is 4, and a step of the graph has 2 phases, each with gradients of its own; leave it out"},
 		{func(p *params.Params) { p.Optimizer.SWA = 5 }, "optimizer.swa is 5, and a step of the graph has 2 phases, for which no averages are kept; expected 0"},
+		{func(p *params.Params) {
+			p.Optimizer.Groups = []params.Group{{Match: ".*generator.*", Frozen: true, LearningRateScale: 1, WeightDecayScale: 1}}
+			p.Data.Dir = "nowhere" // which is read later
+		}, "optimizer.groups: they freeze all of the phase generator ("},
 		{func(p *params.Params) { p.Strategy.Workers, p.Strategy.Input = "127.0.0.1:1", params.InputLocal }, "strategy.input is local, and a step of the graph has 2 phases, each of which reads the batch; leave it out"},
 		{func(p *params.Params) { p.Strategy.TPU = "127.0.0.1:1" }, "strategy.tpu is 127.0.0.1:1, and a step of the graph has 2 phases, which a TPU cannot make; expected a CPU or GPU; leave out --tpu"},
 	} {

@@ -23,7 +23,8 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/shown"
 	"github.com/gorbit-ml/gorbit/internal/base/version"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
-	_ "github.com/gorbit-ml/gorbit/internal/base/vfs/gcs"   // paths that begin with gs://
+	_ "github.com/gorbit-ml/gorbit/internal/base/vfs/gcs" // paths that begin with gs://
+	"github.com/gorbit-ml/gorbit/internal/base/vfs/hubfs"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/tfprocess" // keeps TensorFlow's log off the terminal
 	"github.com/gorbit-ml/gorbit/train/predict"
 	"github.com/gorbit-ml/gorbit/train/predict/served"
@@ -113,6 +114,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 			if err := o.validate(); err != nil {
 				return fault.Usagef("%w", err)
 			}
+			vfs.Register(hubfs.Scheme, func() vfs.ReadFS { return hubfs.New(hubfs.Config{Context: cmd.Context()}) })
 			err := answer(cmd.Context(), &o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			if o.Skipped > 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "gorbit-predict: skipped %d bad rows of %s\n", o.Skipped, o.File)
@@ -129,7 +131,7 @@ Exit codes: 0 done, 1 failed, 2 usage (flags), 3 the model or the texts are dama
 // add adds the flags.
 func (o *options) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&o.model, "model", "", "`folder` that gorbit export wrote")
+	flags.StringVar(&o.model, "model", "", "`folder` that gorbit export wrote, also in a bucket (gs://) or a model hub (hub:OWNER/NAME)")
 	o.Add(flags)
 	flags.IntVar(&o.batchSize, "batch-size", 32, "number of texts in one call of the model")
 	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "allow the model to use this `operation` although it reaches files, processes or Python")

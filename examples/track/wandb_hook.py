@@ -2,8 +2,8 @@
 
 Each line of standard input is a JSON object; docs/guide/track.md says what is in them. The run's
 folder keeps the id of the run there, in wandb.json, so that the same command continues it. A hook
-gets the whole run each time, and leaves out the steps that are there. WANDB_PROJECT and the other
-variables of wandb say where to.
+gets the whole run each time, and leaves out what is there. WANDB_PROJECT and the other variables of
+wandb say where to.
 """
 
 from __future__ import annotations
@@ -31,11 +31,20 @@ def run_id(folder: pathlib.Path) -> str:
     return json.loads(path.read_text())["id"]
 
 
-class Rows:
-    """Sends one row for each step.
+def same(value: float, kept: Any) -> bool:
+    """Returns whether a value is the one that the run has, where NaN and Infinity may be text."""
+    if kept is None:
+        return False
+    other = float(kept)
+    return value == other or (value != value and other != other)
 
-    A step's metrics of training and evaluation are lines of their own here, and one row there: a
-    run that is continued takes no second row of a step.
+
+class Rows:
+    """Sends a row for each step, with the metrics of its training and evaluation.
+
+    A row that was sent cannot be changed. What the last one lacks, such as an evaluation that a
+    continued run makes at the step at which it was stopped, is a second row of the step. So the
+    charts go by the rows' value "step", and not by the number of the row.
     """
 
     def __init__(self, event: dict[str, Any]) -> None:
@@ -48,6 +57,9 @@ class Rows:
             name=folder.name,
             config=event["params"],
         )
+        self.run.define_metric("*", step_metric="step")
+        # The last step that the run has. Rows of earlier versions of this file have no "step".
+        self.sent = int(self.run.summary.get("step", self.run.step - 1))
         self.step, self.row = 0, {}
 
     def add(self, event: dict[str, Any]) -> None:
@@ -59,9 +71,13 @@ class Rows:
             self.row[f"{event['phase']}/{name}"] = float(value)
 
     def send(self) -> None:
-        """Sends the row, unless the run had it before it was continued."""
-        if self.row and self.step >= self.run.step:
-            self.run.log(self.row, step=self.step)
+        """Sends the row, or what the run does not have of it."""
+        row = self.row if self.step >= self.sent else {}
+        if self.step == self.sent:
+            row = {k: v for k, v in row.items() if not same(v, self.run.summary.get(k))}
+        if row:
+            self.run.log({**row, "step": self.step}, step=max(self.step, self.run.step))
+            self.sent = self.step
         self.row = {}
 
     def end(self, event: dict[str, Any]) -> None:

@@ -87,6 +87,8 @@ scheduled = keras.optimizers.schedules.ExponentialDecay(1e-3, 10, 0.9)
         ({"name": "generator"}, {}, {}, "two phases are called generator"),
         ({"loss": 1}, {}, {}, "the loss of phase discriminator is 1; expected a function"),
         ({"every": 0}, {}, {}, "phase discriminator has every=0; expected a number of steps"),
+        ({"every": True}, {}, {}, "phase discriminator has every=True; expected a number of steps"),
+        ({}, {"every": 2, "offset": True}, {}, "phase generator has every=2 and offset=True"),
         ({"every": 2}, {"every": 2}, {}, "no phase has every=1"),
         ({}, {"every": 2, "offset": 2}, {}, "phase generator has every=2 and offset=2"),
         ({"optimizer": shared}, {"optimizer": shared}, {}, "have one optimizer; expected one of"),

@@ -36,13 +36,17 @@ class Run:
             row = json.loads(line)
             if row.get("id") == id and "row" in row:
                 self.step = row["step"] + 1
+                self.summary.update(row["row"])
+    def define_metric(self, name, step_metric):
+        assert (name, step_metric) == ("*", "step")
     def log(self, row, step):
         if step < self.step:
             raise ValueError(f"step {step} after {self.step}")
         self.step = step
+        self.summary.update(row)
         note(id=self.id, row=shown(row), step=step)
     def finish(self, exit_code):
-        note(id=self.id, summary=self.summary, exit_code=exit_code)
+        note(id=self.id, summary=shown(self.summary), exit_code=exit_code)
 
 def init(**given):
     note(init=given)
@@ -187,6 +191,53 @@ func TestHooks(t *testing.T) {
 			}
 			h.check(t)
 		})
+	}
+}
+
+// send runs a hook with the events.
+func (h hook) send(t *testing.T, events []string) {
+	t.Helper()
+	cmd, in := h.start(t)
+	if _, err := io.WriteString(in, strings.Join(events, "\n")+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHookOfALateEvaluation stops a run at a step without an evaluation, which the continued run makes, and makes it
+// again with another value. Weights & Biases has each value once, at its step, and the steps that follow.
+func TestHookOfALateEvaluation(t *testing.T) {
+	h := newHook(t, "wandb_hook.py", "wandb", fakeWandb)
+	folder := filepath.Join(t.TempDir(), "mrpc")
+	write(t, filepath.Join(folder, "params.yaml"), "")
+	const late = `{"event":"metrics","phase":"eval","step":2,"metrics":{"accuracy":%g,"loss":"NaN"}}`
+	stopped := strings.Replace(ending, "finished", "stopped", 1)
+	h.send(t, append(events(folder, 2), stopped))
+	continued := append(events(folder, 2), fmt.Sprintf(late, 0.5))
+	h.send(t, append(continued, stopped))
+	h.send(t, append(continued, stopped))
+	continued = append(continued, fmt.Sprintf(late, 0.625))
+	h.send(t, append(continued, append(events(folder, 4)[3:], ending)...))
+	h.send(t, append(continued, append(events(folder, 4)[3:], ending)...))
+	var got []string
+	for _, n := range h.noted(t) {
+		if n.Row != nil {
+			row, err := json.Marshal(n.Row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, string(row))
+		}
+	}
+	want := []string{
+		`{"step":1,"train/loss":1}`, `{"step":2,"train/loss":0.5}`, `{"eval/accuracy":0.5,"eval/loss":"NaN","step":2}`,
+		`{"eval/accuracy":0.625,"step":2}`, `{"step":3,"train/loss":0.3333333333333333}`, `{"eval/accuracy":0.75,"eval/loss":"NaN","step":4,"train/loss":0.25}`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows\n%s\nexpected\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

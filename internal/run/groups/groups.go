@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -122,6 +123,11 @@ func divide(c *graphs.Contract, groups []params.Group) (*Division, error) {
 	}
 	if trained == 0 {
 		return nil, params.Errorf("optimizer.groups", ": all %d variables are frozen; expected at least one to train", len(c.Variables))
+	}
+	for _, p := range c.Phases {
+		if of := p.Of(c.Variables); !slices.ContainsFunc(of, func(v graphs.Variable) bool { return !d.Factors[v.Name].Frozen }) {
+			return nil, params.Errorf("optimizer.groups", ": they freeze all of the phase %s (%s); expected at least one variable to train", p.Name, words.Count(int64(len(of)), "variable"))
+		}
 	}
 	for _, s := range c.UpdatedStates() {
 		for i, g := range groups {

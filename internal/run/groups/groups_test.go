@@ -30,6 +30,31 @@ func contract(layers int) *graphs.Contract {
 	return c
 }
 
+// TestDividePhases refuses groups that freeze all variables of a phase, and no others.
+func TestDividePhases(t *testing.T) {
+	c := contract(2)
+	c.Phases = []graphs.Phase{{Name: "encoder", Every: 1}, {Name: "classifier", Every: 2}}
+	for i := range c.Variables {
+		c.Variables[i].Phase = "encoder"
+	}
+	c.Variables[len(c.Variables)-1].Phase = "classifier"
+	freeze := func(match string) error {
+		_, err := Divide(c, []params.Group{{Match: match, LearningRateScale: 1, WeightDecayScale: 1, Frozen: true}}, 1)
+		return err
+	}
+	if err := freeze(".*/layers/.*"); err != nil {
+		t.Error(err)
+	}
+	for match, want := range map[string]string{
+		"model/encoder/.*":    "optimizer.groups: they freeze all of the phase encoder (6 variables); expected at least one variable to train",
+		"model/classifier/.*": "optimizer.groups: they freeze all of the phase classifier (1 variable); expected at least one variable to train",
+	} {
+		if err := freeze(match); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v; expected %s", match, err, want)
+		}
+	}
+}
+
 func TestDivide(t *testing.T) {
 	d, err := Divide(contract(3), []params.Group{
 		{Match: `model/encoder/embeddings/.*`, LearningRateScale: 1, WeightDecayScale: 1, Frozen: true},

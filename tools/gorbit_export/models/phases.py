@@ -55,9 +55,9 @@ def _broken_by(phase: Phase) -> Iterator[str]:
         yield f"a phase is called {phase.name!r}; expected letters, digits and _"
     if not callable(phase.loss):
         yield f"the loss of phase {phase.name} is {phase.loss!r}; expected a function"
-    if not (isinstance(phase.every, int) and phase.every >= 1):
+    if not (_whole(phase.every) and phase.every >= 1):
         yield f"phase {phase.name} has every={phase.every!r}; expected a number of steps, 1 or more"
-    elif not (isinstance(phase.offset, int) and 0 <= phase.offset < phase.every):
+    elif not (_whole(phase.offset) and 0 <= phase.offset < phase.every):
         yield (
             f"phase {phase.name} has every={phase.every} and offset={phase.offset!r}; expected an "
             "offset of 0 or more that is less than every"
@@ -67,6 +67,11 @@ def _broken_by(phase: Phase) -> Iterator[str]:
             f"the optimizer of phase {phase.name} is {phase.optimizer!r}; expected one of "
             "keras.optimizers or its name"
         )
+
+
+def _whole(value: object) -> bool:
+    """Returns whether a value is a whole number, which True and False are in Python."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def resolve(given: Sequence[Phase], named: names.Names) -> tuple[task.Phase, ...]:
