@@ -13,6 +13,7 @@ from peers import (
     keras,
     learning,
     orbit,
+    sentences,
     serving,
     text,
     tfdata,
@@ -61,6 +62,7 @@ WEIGHTS = hf.Weights()
 QUALITY = hf.Quality()
 PRETRAIN = hf.Pretrain()
 ONNX = serving.Onnx()
+SENTENCES = sentences.Sentences()
 COLUMNS = learning.Columns()
 FIRST = learning.First()
 CT2 = translation.Converter()
@@ -68,7 +70,7 @@ PROMPTS = generation.Prompts()
 PRECISIONS = generation.Precisions()
 PREPARE: tuple[Peer, ...] = (
     *(GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, PRETRAIN, ONNX, BLOCKS),
-    *(PROMPTS, PRECISIONS, CT2, COLUMNS, FIRST),
+    *(PROMPTS, PRECISIONS, CT2, COLUMNS, FIRST, SENTENCES),
 )
 
 
