@@ -8,7 +8,9 @@ of the same size, steps, rate and schedule. A share of the pairs is held out, by
 description. Recall@10 on them, the share of synopses whose description is among the 10 nearest, is
 computed by the same code for both, and for the first weights.
 
-The seconds are those of the steps after the first ones, and of whole programs from start to end.
+The seconds are those of the steps after the first ones, of the wall clock and of the processor, and
+of whole programs from start to end. On a machine that has other work, those of the processor say
+more.
 FOLDER gets figures.json with all numbers, and the models.
 """
 
@@ -41,11 +43,28 @@ _FIRST, _SECOND = "synopsis", "description"
 
 @dataclasses.dataclass
 class Training:
-    """A training: the seconds of the steps after the first ones, and of the whole program."""
+    """A training: the seconds of the steps after the first ones, and of the whole program.
+
+    Seconds of the processor are those of all threads.
+    """
 
     peer: str
     seconds: float
+    processor: float
     whole: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """When a step was done: the time, and the seconds that the program had of the processor."""
+
+    at: float
+    processor: float
+
+    @classmethod
+    def now(cls, pid: int) -> Mark:
+        """Returns the present of a process."""
+        return cls(time.monotonic(), machine.process_seconds(machine.read(f"/proc/{pid}/stat")))
 
 
 def main() -> int:
@@ -156,25 +175,29 @@ class Bench:
         command += ["--set", f"optimizer.clip_norm={plan.CLIP_NORM}"]
         command += ["--set", f"train.steps_per_loop={WARM}"]
         cli.say(" ".join(command))
-        marks, whole = {}, 0.0
+        marks: dict[int, Mark] = {}
         begun = time.monotonic()
         env = machine.environment()
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
             for line in process.stdout:
                 if match := _LINE.match(line):
-                    marks[int(match[1])] = time.monotonic() - begun
+                    marks[int(match[1])] = Mark.now(process.pid)
         whole = time.monotonic() - begun
         if process.returncode:
             sys.exit(f"embed_st: {args.gorbit} ended with exit code {process.returncode}")
-        return Training("gorbit", marks[args.steps] - marks[WARM], whole)
+        return self._training("gorbit", marks, whole)
 
     def peer(self) -> Training:
         """Trains with sentence-transformers."""
-        marks: dict[int, float] = {}
+        marks: dict[int, Mark] = {}
         begun = time.monotonic()
         self._worker("train", self._args.steps, marks, into=f"{self._out}/trained")
         whole = time.monotonic() - begun
-        return Training(peers.SENTENCES.name, marks[self._args.steps] - marks[WARM], whole)
+        return self._training(peers.SENTENCES.name, marks, whole)
+
+    def _training(self, peer: str, marks: dict[int, Mark], whole: float) -> Training:
+        first, last = marks[WARM], marks[self._args.steps]
+        return Training(peer, last.at - first.at, last.processor - first.processor, whole)
 
     def scores(self) -> dict[str, float]:
         """Returns Recall@10 of the first weights and of the last model of each."""
@@ -187,7 +210,7 @@ class Bench:
         return {i["model"]: i["recall"] for i in told if "model" in i}
 
     def _worker(
-        self, variant: str, steps: int, marks: dict[int, float] | None = None, **asked: str
+        self, variant: str, steps: int, marks: dict[int, Mark] | None = None, **asked: str
     ) -> list[dict[str, float]]:
         """Runs the peer, and returns what it tells; `marks` gets when each step was done."""
         args = self._args
@@ -198,14 +221,14 @@ class Bench:
                 variant, steps=steps, data=str(self._out), scratch=scratch, options=asked
             )
             command = peers.SENTENCES.command(job, self._python)
-            env, told, begun = machine.environment(), [], time.monotonic()
+            env, told = machine.environment(), []
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
                 for line in process.stdout:
                     mark = lines.parse(line.rstrip("\n"))
                     if isinstance(mark, lines.Info):
                         told.append(mark.values)
                     elif mark is not None and marks is not None:
-                        marks[mark.done] = time.monotonic() - begun
+                        marks[mark.done] = Mark.now(process.pid)
         if process.returncode:
             sys.exit(f"embed_st: {peers.SENTENCES.name} ended with exit code {process.returncode}")
         return told
@@ -282,19 +305,19 @@ def split(found: list[tuple[str, str]], held: float) -> dict[str, list[tuple[str
 
 def report(done: list[Training], recalls: dict[str, float], steps: int) -> str:
     """Returns the table, with the ratios of the seconds within each round."""
-    rows = [["first weights", "", "", f"{recalls['first weights']:.4f}"]]
+    rows = [["first weights", "", "", "", f"{recalls['first weights']:.4f}"]]
+    pick = ("seconds", "processor", "whole")
     own = [t for t in done if t.peer == "gorbit"]
     other = [t for t in done if t.peer != "gorbit"]
     for trainings in (own, other):
         name = trainings[0].peer
-        seconds = [", ".join(f"{t.seconds:.1f}" for t in trainings)]
-        seconds += [", ".join(f"{t.whole:.1f}" for t in trainings)]
+        seconds = [", ".join(f"{getattr(t, p):.1f}" for t in trainings) for p in pick]
         rows.append([name, *seconds, f"{recalls[name]:.4f}"])
-    pick = ("seconds", "whole")
     ratios = [[getattr(b, p) / getattr(a, p) for a, b in zip(own, other)] for p in pick]
     cells = [f"{statistics.median(r):.2f} ({min(r):.2f} to {max(r):.2f})" for r in ratios]
     rows.append(["times as fast", *cells, ""])
-    header = ["", f"s of {steps} steps, by round", "s of the program", "Recall@10"]
+    header = ["", f"s of {steps} steps, by round", "of the processor", "s of the program"]
+    header += ["Recall@10"]
     return tables.markdown(header, rows)
 
 

@@ -70,29 +70,30 @@ def test_recall_counts_what_is_nearer():
 def test_ratios_are_those_within_a_round():
     name = peers.SENTENCES.name
     done = [
-        embed_st.Training("gorbit", 10.0, 20.0),
-        embed_st.Training(name, 30.0, 50.0),
-        embed_st.Training("gorbit", 20.0, 40.0),
-        embed_st.Training(name, 80.0, 100.0),
+        embed_st.Training("gorbit", 10.0, 8.0, 20.0),
+        embed_st.Training(name, 30.0, 16.0, 50.0),
+        embed_st.Training("gorbit", 20.0, 8.0, 40.0),
+        embed_st.Training(name, 80.0, 24.0, 100.0),
     ]
     recalls = {"first weights": 0.5, "gorbit": 0.75, name: 0.7}
     got = [
         [cell.strip() for cell in row.split("|")[1:-1]]
         for row in embed_st.report(done, recalls, 55).splitlines()
     ]
-    assert got[0] == ["", "s of 55 steps, by round", "s of the program", "Recall@10"]
+    header = ["", "s of 55 steps, by round", "of the processor", "s of the program", "Recall@10"]
+    assert got[0] == header
     assert got[2:] == [
-        ["first weights", "", "", "0.5000"],
-        ["gorbit", "10.0, 20.0", "20.0, 40.0", "0.7500"],
-        [name, "30.0, 80.0", "50.0, 100.0", "0.7000"],
-        ["times as fast", "3.50 (3.00 to 4.00)", "2.50 (2.50 to 2.50)", ""],
+        ["first weights", "", "", "", "0.5000"],
+        ["gorbit", "10.0, 20.0", "8.0, 8.0", "20.0, 40.0", "0.7500"],
+        [name, "30.0, 80.0", "16.0, 24.0", "50.0, 100.0", "0.7000"],
+        ["times as fast", "3.50 (3.00 to 4.00)", "2.50 (2.00 to 3.00)", "2.50 (2.50 to 2.50)", ""],
     ]
 
 
 def test_numbers_are_written(tmp_path):
-    embed_st.write(tmp_path, [embed_st.Training("gorbit", 1.0, 2.0)], {"gorbit": 0.5})
+    embed_st.write(tmp_path, [embed_st.Training("gorbit", 1.0, 1.5, 2.0)], {"gorbit": 0.5})
     assert json.loads((tmp_path / "figures.json").read_text()) == {
-        "trainings": [{"peer": "gorbit", "seconds": 1.0, "whole": 2.0}],
+        "trainings": [{"peer": "gorbit", "seconds": 1.0, "processor": 1.5, "whole": 2.0}],
         "recall_10": {"gorbit": 0.5},
     }
 

@@ -89,13 +89,10 @@ def close(got: dict, want: dict, tolerance: float) -> None:
     np.testing.assert_allclose(got["loss_sum"], want["loss_sum"], rtol=tolerance)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
-def test_losses_gradients_and_vectors_are_those_of_sentence_transformers(name):
-    task, features = golden(name), batch(name, [[3], [1, 0], [2]])
-    got = trained(task, features)
-    np.testing.assert_allclose(got["loss_sum"] / 4, CASES["cases"][name]["loss"], rtol=2e-5)
+def exact(name: str, task: embed.Embed) -> dict[str, np.ndarray]:
+    """The gradient of a case, which was computed in float64."""
     theirs = safetensors(FOLDER / f"{name}.safetensors")
-    want = {"loss_sum": got["loss_sum"]}
+    want = {"loss_sum": np.float32(4 * CASES["cases"][name]["loss"])}
     paths = {
         v.ref(): p for p, v in export.Export(task, optimizers.AdamW()).variables_by_path.items()
     }
@@ -105,7 +102,14 @@ def test_losses_gradients_and_vectors_are_those_of_sentence_transformers(name):
             path = paths[variable.ref()]
             want[f"gradient/{path}"] = 4 * (value.T if foreign.transpose else value)
     assert not theirs
-    close(got, want, 2e-5)
+    return want
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_losses_gradients_and_vectors_are_those_of_sentence_transformers(name):
+    task, features = golden(name), batch(name, [[3], [1, 0], [2]])
+    got = trained(task, features)
+    close(got, exact(name, task), 2e-5)
     tensors = {n: tf.constant(v) for n, v in features.items()}
     vectors = task.predict(tensors)["embedding"]
     np.testing.assert_allclose(vectors, CASES["cases"][name]["vectors"], atol=2e-6)
@@ -117,8 +121,13 @@ def test_losses_gradients_and_vectors_are_those_of_sentence_transformers(name):
 )
 def test_parts_give_the_gradient_of_the_whole(name, size):
     features = batch(name, [[3], [1, 0], [2]])
-    whole = trained(golden(name), features)
-    close(trained(golden(name, cache_rows=size), features), whole, 5e-6)
+    parts = trained(golden(name, cache_rows=size), features)
+    # However many parts there are, but for the order of sums: 1e-7 to 9e-7 were measured.
+    close(parts, trained(golden(name, cache_rows=len(features["input_ids"])), features), 3e-6)
+    # The noise of float32, which all of it without parts has as well: 1e-6 to 2e-6 in both.
+    want = exact(name, golden(name))
+    close(parts, want, 5e-6)
+    close(trained(golden(name), features), want, 5e-6)
 
 
 def test_parts_draw_other_numbers_and_the_same_ones_backward():

@@ -1,7 +1,8 @@
 """Writes embed/: a small BERT with random weights, and what sentence-transformers computes of it.
 
 There is model.safetensors with config.json, cases.json with the token ids, the vectors, and the
-loss of each case, and CASE.safetensors with the gradients. Another folder can be named.
+loss of each case, and CASE.safetensors with the gradients. All is computed in float64, and the
+gradients are kept in float32. Another folder can be named.
 
 st/bin/python tools/tests/goldens/gen_embed.py [FOLDER]
 
@@ -39,9 +40,13 @@ SCORES = [0.9, 0.1, -0.5, 0.4]
 def model_of(folder: str, pooling: str, normalize: bool) -> SentenceTransformer:
     """Makes a model of the encoder in a folder."""
     parts = [models.Transformer(folder), models.Pooling(CONFIG.hidden_size, pooling)]
-    return SentenceTransformer(
-        modules=[*parts, *([models.Normalize()] if normalize else [])], device="cpu"
-    ).eval()
+    return (
+        SentenceTransformer(
+            modules=[*parts, *([models.Normalize()] if normalize else [])], device="cpu"
+        )
+        .double()
+        .eval()
+    )
 
 
 def batch(texts: list[list[int]]) -> dict[str, torch.Tensor]:
@@ -60,7 +65,7 @@ def cases(folder: str):
     ranking = losses.MultipleNegativesRankingLoss(model)
     yield "ranking-three", model, ranking, 3, None
     yield "matryoshka", model, losses.MatryoshkaLoss(model, ranking, [8, 4, 2]), 2, None
-    yield "cosine", model, losses.CosineSimilarityLoss(model), 2, torch.tensor(SCORES)
+    yield "cosine", model, losses.CosineSimilarityLoss(model), 2, torch.tensor(SCORES).double()
     model = model_of(folder, "mean", False)
     yield "triplet", model, losses.TripletLoss(model), 3, None
 
@@ -86,7 +91,7 @@ def main() -> None:
             value = loss([batch(texts) for texts in TEXTS[:count]], labels)
             value.backward()
             gradients = {
-                n.split("model.", 1)[-1]: p.grad.clone().contiguous()
+                n.split("model.", 1)[-1]: p.grad.float().contiguous()
                 for n, p in model.named_parameters()
                 if p.grad is not None
             }
