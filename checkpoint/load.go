@@ -320,16 +320,41 @@ func (r *LoadReport) String() string {
 // Missing variables and tensors that do not fit are in the report. They are not an
 // error, unless nothing matched at all; [LoadReport.Strict] turns them into one.
 func Load(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[string]*tf.Tensor, *LoadReport, error) {
+	report, err := Find(src, want)
+	if err != nil {
+		return nil, report, err
+	}
+	tensors, err := report.Read(ctx, src, want, opts...)
+	return tensors, report, err
+}
+
+// Find returns the report of Load without reading any tensor, and its error if nothing matched at all.
+func Find(src Source, want []Wanted) (*LoadReport, error) {
 	report := Compare(src, want)
 	if len(want) > 0 && len(report.Matched) == 0 {
-		return nil, report, &LoadError{report}
+		return report, &LoadError{report}
 	}
+	return report, nil
+}
+
+// Has reports whether a variable was matched.
+func (r *LoadReport) Has(variable string) bool {
+	return slices.ContainsFunc(r.Matched, func(m Match) bool { return m.Name == variable })
+}
+
+// Read reads what Load does: those of the variables in want that the report of their source has matched.
+func (r *LoadReport) Read(ctx context.Context, src Source, want []Wanted, opts ...Option) (map[string]*tf.Tensor, error) {
 	fitting := make(map[string]Wanted, len(want))
 	for _, w := range want {
 		fitting[w.Name] = w
 	}
-	tensors, err := readMatches(ctx, src, report.Matched, fitting, opts)
-	return tensors, report, err
+	var matched []Match
+	for _, m := range r.Matched {
+		if _, ok := fitting[m.Name]; ok {
+			matched = append(matched, m)
+		}
+	}
+	return readMatches(ctx, src, matched, fitting, opts)
 }
 
 // Compare returns the report of Load without reading any tensor.

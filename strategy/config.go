@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -33,8 +34,11 @@ type Config struct {
 	// a name in it, which the update reads and writes page by page: what is in memory of them at once is
 	// some 16 MiB each for the variables that are updated together. Results are the same, bit for bit. It
 	// needs the kernels of package internal/exec/kernels, one of them for the optimizer, and the devices
-	// of one process. Moving averages stay in memory.
+	// of one process. Moving averages stay in memory, unless OffloadAll is set.
 	Offload string
+	// OffloadAll has the variables, their gradients and averages in such files as well. It needs one
+	// device, which may have several lanes.
+	OffloadAll bool
 	// Lanes is the number of micro-batches that one device computes in parallel with the
 	// same variables; 0 means one. On a CPU with few cores, one lane per core is faster
 	// than a single lane whose operations use all cores.
@@ -150,6 +154,9 @@ func (c Config) Validate() error {
 		if pool.threads < 0 || pool.threads > devices.MostThreads {
 			return fmt.Errorf("the number of %s threads is %d; expected 0 to %d", pool.name, pool.threads, devices.MostThreads)
 		}
+	}
+	if c.OffloadAll && c.Offload == "" {
+		return errors.New("Config.OffloadAll is set and Config.Offload is not; expected the folder of the files in it")
 	}
 	if c.Lanes < 0 || c.Lanes > 64 {
 		return fmt.Errorf("the number of lanes is %d; expected 0 (the default, one) to 64", c.Lanes)

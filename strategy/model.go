@@ -41,7 +41,7 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		return nil, err
 	}
 	if p.Train != nil && config.Offload != "" {
-		if err := checkSpace(config.Offload, p.FileBytes); err != nil {
+		if err := checkSpace(config, p.FileBytes); err != nil {
 			return nil, err
 		}
 	}
@@ -82,6 +82,7 @@ func composeFor(export *graphs.Export, t target, config Config) (*compose.Plan, 
 		Shard:    (config.ShardOptimizer || t.shared) && len(t.devices) > 1,
 		Shared:   t.shared,
 		Offload:  config.Offload,
+		Whole:    config.OffloadAll,
 		Bucket:   cmp.Or(config.BucketBytes, DefaultBucketBytes),
 		Hint:     cmp.Or(t.hint, "auto"),
 		Steps:    config.StepsPerCall,
@@ -120,7 +121,7 @@ func registerOps(t target, own bool, config Config) error {
 // newRuntime describes what a plan runs on.
 func newRuntime(t target, p *compose.Plan, config Config) Runtime {
 	r := Runtime{Devices: t.devices, MicroBatches: len(t.devices), StepsPerCall: 1, InFlight: 2 * len(t.devices),
-		IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads, OptimizerBytes: p.SlotBytes}
+		IntraOpThreads: config.IntraOpThreads, InterOpThreads: config.InterOpThreads, OptimizerBytes: p.SlotBytes, OffloadedBytes: p.FileBytes}
 	if t.names != nil {
 		r.Devices = t.names
 	}

@@ -41,7 +41,8 @@ func offloadSteps(t *testing.T, w way, export *graphs.Export) ([]Result, map[str
 	}
 	for _, v := range s.Variables() {
 		slot := v.Slot && v.Name != export.Contract.Optimizer.Iterations && !strings.HasPrefix(v.Name, graphs.AveragePrefix)
-		if v.Offloaded != (slot && w.config.Offload != "") {
+		all := w.config.OffloadAll && v.Name != export.Contract.Optimizer.Iterations
+		if v.Offloaded != (slot && w.config.Offload != "" || all) {
 			t.Errorf("%s: offloaded is %v", v.Name, v.Offloaded)
 		}
 	}
@@ -91,6 +92,8 @@ func TestOffload(t *testing.T) {
 			{name: "accumulated", replicas: 1, accumulate: 2},
 			{name: "steps in a call", replicas: 1, config: Config{StepsPerCall: 3}},
 			{name: "averages", replicas: 1, config: Config{Average: 0.9}},
+			{name: "averages of equal weights, lanes, accumulated", replicas: 1, accumulate: 2, config: Config{AverageFrom: 1, AverageEvery: 2, Lanes: 3}},
+			{name: "steps in a call, lanes", replicas: 1, config: Config{StepsPerCall: 3, Lanes: 2}},
 			{name: "mirrored", replicas: 2},
 			{name: "sharded", replicas: 2, config: Config{ShardOptimizer: true}},
 		} {
@@ -100,23 +103,34 @@ func TestOffload(t *testing.T) {
 			t.Run(optimizer+"/"+w.name, func(t *testing.T) {
 				results, want := offloadSteps(t, w, export)
 				w.config.Offload = t.TempDir()
-				offloaded, got := offloadSteps(t, w, export)
-				if left, err := os.ReadDir(w.config.Offload); err != nil || len(left) > 0 {
-					t.Errorf("files are left: %v, %v", left, err)
-				}
-				sameSteps(t, results, offloaded)
-				for name, values := range want {
-					for i, v := range values {
-						if math.Float64bits(got[name][i]) != math.Float64bits(v) {
-							t.Errorf("%s[%d] is %v, expected %v", name, i, got[name][i], v)
-							break
-						}
+				for _, w.config.OffloadAll = range []bool{false, true} {
+					if w.config.OffloadAll && w.replicas > 1 {
+						continue // refused
 					}
+					offloaded, got := offloadSteps(t, w, export)
+					if left, err := os.ReadDir(w.config.Offload); err != nil || len(left) > 0 {
+						t.Errorf("files are left: %v, %v", left, err)
+					}
+					sameSteps(t, results, offloaded)
+					sameVariables(t, want, got)
 				}
 			})
 		}
 	}
 	t.Run("refused", func(t *testing.T) { offloadRefused(t, dir) })
+}
+
+// sameVariables compares the values of variables, bit for bit.
+func sameVariables(t *testing.T, want, got map[string][]float64) {
+	t.Helper()
+	for name, values := range want {
+		for i, v := range values {
+			if math.Float64bits(got[name][i]) != math.Float64bits(v) {
+				t.Errorf("%s[%d] is %v, expected %v", name, i, got[name][i], v)
+				break
+			}
+		}
+	}
 }
 
 // sameSteps compares the results of steps, bit for bit.
@@ -163,6 +177,7 @@ func offloadRefused(t *testing.T, dir string) {
 		{"another optimizer", "the optimizer lamb has no kernel", lamb, Config{Offload: t.TempDir()}},
 		{"without kernels", "only gorbit's kernels update them there", adamw, Config{Offload: t.TempDir(), StandardOps: true}},
 		{"XLA", "only gorbit's kernels update them there", asCompiled(adamw), Config{Offload: t.TempDir()}},
+		{"no folder for all", "Config.OffloadAll is set and Config.Offload is not", adamw, Config{OffloadAll: true}},
 		{"no folder", "no such file or directory", adamw, Config{Offload: filepath.Join(t.TempDir(), "none")}},
 	} {
 		if m, err := NewOneDevice(t.Context(), c.export, "", c.config); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -172,7 +187,7 @@ func offloadRefused(t *testing.T, dir string) {
 			}
 		}
 	}
-	if err := checkSpace(t.TempDir(), 1<<60); err == nil || !strings.Contains(err.Error(), "MiB free") {
+	if err := checkSpace(Config{Offload: t.TempDir()}, 1<<60); err == nil || !strings.Contains(err.Error(), "MiB free") {
 		t.Errorf("%v; expected a disk that is too small", err)
 	}
 	// A file in the place of the folder is found only when the files are made in it.

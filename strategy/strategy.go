@@ -121,6 +121,8 @@ type Runtime struct {
 	// StepsPerCall is the largest number of steps that a call of the session makes. It is 1
 	// if each step is a call of its own. Steps that accumulate micro-batches always are.
 	StepsPerCall int
+	// OffloadedBytes is the size of what is in files instead of in memory, see Config.Offload.
+	OffloadedBytes int64
 	// InFlight is the number of concurrent evaluations or predictions that keeps all
 	// devices busy: one per lane, or else two per replica, so that one uses the cores that
 	// the other's small operations leave idle.

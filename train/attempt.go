@@ -319,6 +319,12 @@ func (a *attempt) announce() {
 		"global_batch_size", p.Train.BatchSize, "parameters", contract.Parameters())
 }
 
+// offloadedParts says what is in files, by strategy.offload.
+var offloadedParts = map[string]string{
+	params.OffloadDisk: "the slots of the optimizer",
+	params.OffloadAll:  "variables, gradients and the slots of the optimizer",
+}
+
 // announceMemory logs where the slots are if that is not in memory, and warns if what the parameters take
 // is more than there is.
 func (a *attempt) announceMemory(on strategy.Runtime) {
@@ -327,18 +333,20 @@ func (a *attempt) announceMemory(on strategy.Runtime) {
 		slots += n
 	}
 	offload := a.Params.Strategy.Offload
-	if offload != "" {
-		a.env.Log.Info("the slots of the optimizer are in files (strategy.offload)", "mib", slots>>20, "folder", a.folder)
-		slots = 0
+	if what := offloadedParts[offload]; what != "" {
+		a.env.Log.Info(what+" are in files (strategy.offload)", "mib", on.OffloadedBytes>>20, "folder", a.folder)
 	}
 	// Each copy of the model has its variables, and each micro-batch its gradients.
-	need := slots + 4*a.Export.Contract.Parameters()*int64(len(on.OptimizerBytes)+on.MicroBatches)
+	need := slots + 4*a.Export.Contract.Parameters()*int64(len(on.OptimizerBytes)+on.MicroBatches) - on.OffloadedBytes
 	if a.env.Memory == 0 || need <= a.env.Memory || a.Params.Strategy.Kind() == devices.MultiWorker || on.Kernels == "" { // on.Kernels: CPUs
 		return
 	}
 	mend := "continue only if the machine has enough to swap to; gorbit plan measures it"
-	if offload == "" {
-		mend = "--set strategy.offload=disk keeps the slots of the optimizer on disk; gorbit plan measures what that costs"
+	switch {
+	case offload == "":
+		mend = "--set strategy.offload=disk keeps the slots of the optimizer on disk, and strategy.offload=all the variables and gradients, too; gorbit plan measures what that costs"
+	case offload == params.OffloadDisk && a.Params.Strategy.Kind() == devices.One:
+		mend = "--set strategy.offload=all keeps variables and gradients on disk, too; gorbit plan measures what that costs"
 	}
 	a.env.Log.Warn("variables, gradients and slots alone take more memory than is available: "+mend, "mib", need>>20, "available_mib", a.env.Memory>>20)
 }

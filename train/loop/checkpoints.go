@@ -158,14 +158,16 @@ func (c *Checkpoints) Restore(ctx context.Context, path string) (runner.Restored
 // begin sets what a checkpoint lacks: slots to the values given, and averages, which have none, to those
 // of their variables.
 func (c *Checkpoints) begin(ctx context.Context, first map[string]*tf.Tensor, r *checkpoint.Restored) error {
-	averages := 0
+	averages, all := 0, len(first)
 	for name, value := range first {
 		if variable, ok := strings.CutPrefix(name, graphs.AveragePrefix); ok && value == nil {
-			first[name] = r.Tensors[variable]
 			averages++
+			if first[name] = r.Tensors[variable]; first[name] == nil { // the variable is offloaded
+				delete(first, name)
+			}
 		}
 	}
-	if n := len(first) - averages; n > 0 {
+	if n := all - averages; n > 0 {
 		c.Log.Warn("variables that were frozen are trained from here on; their slots of the optimizer begin as in a new run", "slots", n, "checkpoint", r.Prefix)
 	}
 	if averages > 0 {

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	tf "github.com/wamuir/graft/tensorflow"
@@ -18,11 +19,20 @@ import (
 // Draw replaces the values of variables whose initializer a contract tells, but for those that were
 // loaded. The values of a variable depend on the seed and its name alone.
 func Draw(c *graphs.Contract, seed int64, values, loaded map[string]*tf.Tensor) error {
-	if err := checkDrawn(c, loaded); err != nil {
+	if err := checkDrawn(c, func(name string) bool { return loaded[name] != nil }); err != nil {
 		return err
 	}
+	names := make([]string, len(c.Variables))
+	for i, v := range c.Variables {
+		names[i] = v.Name
+	}
+	return draw(c, seed, names, values, loaded)
+}
+
+// draw is Draw for the variables of some names, which are checked.
+func draw(c *graphs.Contract, seed int64, names []string, values, loaded map[string]*tf.Tensor) error {
 	for _, v := range c.Variables {
-		if v.Initializer == nil || loaded[v.Name] != nil {
+		if v.Initializer == nil || loaded[v.Name] != nil || !slices.Contains(names, v.Name) {
 			continue
 		}
 		if v.DType != "float32" {
@@ -44,11 +54,11 @@ func Draw(c *graphs.Contract, seed int64, values, loaded map[string]*tf.Tensor) 
 
 // checkDrawn returns a *params.Error if the contract does not say how to draw the values of a variable
 // that is not loaded.
-func checkDrawn(c *graphs.Contract, loaded map[string]*tf.Tensor) error {
+func checkDrawn(c *graphs.Contract, loaded func(name string) bool) error {
 	told, unknown := false, []string(nil)
 	for _, v := range c.Variables {
 		told = told || v.Initializer != nil
-		if v.Initializer != nil && v.Initializer.Kind == graphs.Unknown && loaded[v.Name] == nil {
+		if v.Initializer != nil && v.Initializer.Kind == graphs.Unknown && !loaded(v.Name) {
 			unknown = append(unknown, v.Name)
 		}
 	}

@@ -62,26 +62,60 @@ func Initialize(ctx context.Context, variables Variables, export *graphs.Export,
 	if err != nil {
 		return nil, fmt.Errorf("initial variables of the export: %w", err)
 	}
-	values, err := bundle.Read(ctx, names...)
+	v := values{bundle: bundle, contract: export.Contract, seed: from.Seed, report: new(checkpoint.LoadReport)}
+	var report *checkpoint.LoadReport
+	if from.From != "" {
+		source, closeSource, found, err := from.open(ctx, export.Contract)
+		if err != nil {
+			return nil, fmt.Errorf("init: %w", err)
+		}
+		defer closeSource()
+		v.source, v.report, report = source, found, found
+	}
+	if from.Seed != nil {
+		if err := checkDrawn(export.Contract, v.report.Has); err != nil {
+			return nil, err
+		}
+	}
+	return report, inParts(variables.Variables(), names, func(part []string) error {
+		read, err := v.read(ctx, part)
+		if err != nil {
+			return err
+		}
+		setAverages(read, variables)
+		return variables.Assign(ctx, read)
+	})
+}
+
+// values are those that a new run begins with.
+type values struct {
+	bundle   *checkpoint.Bundle // of the export
+	contract *graphs.Contract
+	source   checkpoint.Source // nil if there is none
+	report   *checkpoint.LoadReport
+	seed     *int64 // nil if no values are drawn
+}
+
+// read returns the values of variables and states.
+func (v values) read(ctx context.Context, names []string) (map[string]*tf.Tensor, error) {
+	out, err := v.bundle.Read(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("initial variables of the export: %w", err)
 	}
 	var loaded map[string]*tf.Tensor
-	var report *checkpoint.LoadReport
-	if from.From != "" {
-		loaded, report, err = from.Load(ctx, export.Contract)
-		if err != nil {
+	if v.source != nil {
+		wanted := slices.DeleteFunc(WantedOf(v.contract), func(w checkpoint.Wanted) bool { return !slices.Contains(names, w.Name) })
+		if loaded, err = v.report.Read(ctx, v.source, wanted); err != nil {
 			return nil, fmt.Errorf("init: %w", err)
 		}
 	}
-	if from.Seed != nil {
-		if err := Draw(export.Contract, *from.Seed, values, loaded); err != nil {
+	if v.seed != nil {
+		if err := draw(v.contract, *v.seed, names, out, loaded); err != nil {
 			return nil, err
 		}
 	}
-	maps.Copy(values, loaded)
-	setAverages(values, variables)
-	return report, variables.Assign(ctx, values)
+	maps.Copy(out, loaded)
+	return out, nil
 }
 
 // setAverages adds the averages of variables to values, where there are averages: they begin at the
@@ -96,23 +130,37 @@ func setAverages(values map[string]*tf.Tensor, variables Variables) {
 
 // Load reads the variables and states of the contract that From has.
 func (i Init) Load(ctx context.Context, c *graphs.Contract) (map[string]*tf.Tensor, *checkpoint.LoadReport, error) {
-	local, err := vfs.Localize(ctx, i.From, runfolder.NewestOnly)
-	if err != nil {
-		return nil, nil, err
-	}
-	source, closeSource, err := checkpoint.OpenSource(SourceOf(local))
+	source, closeSource, report, err := i.open(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer closeSource()
-	loaded, report, err := checkpoint.Load(ctx, source, WantedOf(c))
-	if err == nil {
+	loaded, err := report.Read(ctx, source, WantedOf(c))
+	return loaded, report, err
+}
+
+// open opens From, and reports what it has of the variables and states of the contract. close is not nil if
+// err is nil.
+func (i Init) open(ctx context.Context, c *graphs.Contract) (source checkpoint.Source, closeSource func() error, report *checkpoint.LoadReport, err error) {
+	local, err := vfs.Localize(ctx, i.From, runfolder.NewestOnly)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	source, closeSource, err = checkpoint.OpenSource(SourceOf(local))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if report, err = checkpoint.Find(source, WantedOf(c)); err == nil {
 		err = CheckForm(source, report, c, i.Partial)
 	}
 	if err == nil && i.Strict {
 		err = report.Strict()
 	}
-	return loaded, report, err
+	if err != nil {
+		closeSource()
+		return nil, nil, nil, err
+	}
+	return source, closeSource, report, nil
 }
 
 // SourceOf returns the source of initial weights: for a run folder, its checkpoints.

@@ -17,10 +17,10 @@ import (
 
 func (p Params) StrategyConfig(functions strategy.Functions) strategy.Config {
 	offload := ""
-	if p.Strategy.Offload == OffloadDisk && functions == strategy.FunctionsTrain { // others have no slots
+	if p.Strategy.Offload != "" && functions == strategy.FunctionsTrain { // others have no slots
 		offload = "." // until the folder of the run is known
 	}
-	return strategy.Config{Offload: offload, StepsPerCall: p.stepsPerCall(), IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions, Generate: p.Eval.Generate.Metrics != "",
+	return strategy.Config{Offload: offload, OffloadAll: offload != "" && p.Strategy.Offload == OffloadAll, StepsPerCall: p.stepsPerCall(), IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions, Generate: p.Eval.Generate.Metrics != "",
 		StandardOps: p.Runtime.Kernels == "off", ShardOptimizer: p.Strategy.ShardOptimizer, BucketBytes: int64(p.Strategy.BucketMB * (1 << 20))}
 }
 

@@ -17,8 +17,12 @@ const (
 	InputLocal = "local"
 )
 
-// OffloadDisk is the value of strategy.offload for slots in files in the run's folder.
-const OffloadDisk = "disk"
+// The values of strategy.offload, for what is in files in the run's folder: the slots of the optimizer, or
+// these and the variables, their gradients and averages.
+const (
+	OffloadDisk = "disk"
+	OffloadAll  = "all"
+)
 
 // Kind returns the strategy that the params name, with auto resolved. Without devices and workers,
 // auto stays devices.Auto, and the number of GPUs decides.
@@ -82,6 +86,8 @@ func (s Strategy) together() error {
 		return Errorf("strategy.devices", "is %s, which is not for strategy multiworker; each worker names its own", s.Devices).And("strategy.name")
 	case s.Offload != "" && s.Kind() == devices.MultiWorker:
 		return Errorf("strategy.offload", "is %s, which is not for strategy multiworker; leave it out, or divide the slots among the workers with strategy.shard_optimizer=true", s.Offload).And("strategy.name")
+	case s.Offload == OffloadAll && s.Kind() == devices.Mirrored:
+		return Errorf("strategy.offload", "is all, and each device of strategy mirrored would have a copy of the variables on the disk; expected strategy one, whose device may have several lanes (runtime.lanes)").And("strategy.name")
 	case s.Input == InputLocal && s.Kind() != devices.MultiWorker:
 		return Errorf("strategy.input", "is local, which is only for strategy multiworker; leave it out").And("strategy.name")
 	}

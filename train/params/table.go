@@ -425,9 +425,9 @@ var table = []Param{
 	{Name: "strategy.shard_optimizer", Change: Outside, On: NoTPU,
 		Flag:    Flag{"shard-optimizer", Where, "", "keep the optimizer state of each variable on only one replica"},
 		Meaning: "keep the optimizer slots of each variable on only one replica"},
-	{Name: "strategy.offload", Choices: []string{OffloadDisk}, Empty: true, Change: Outside, On: NoTPU,
+	{Name: "strategy.offload", Choices: []string{OffloadDisk, OffloadAll}, Empty: true, Change: Outside, On: NoTPU,
 		Meaning: "`disk`: keep the optimizer slots in files in the run's folder instead of in memory, for models that " +
-			"would not fit; on CPUs",
+			"would not fit; `all`: the variables and gradients, too; on CPUs",
 		See: "[strategies.md](strategies.md#slots-on-disk)"},
 	{Name: "strategy.bucket_mb", Default: float64(strategy.DefaultBucketBytes) / (1 << 20), check: rule{"more than 0 and at most 1048576", func(v float64) bool { return v > 0 && v <= 1<<20 }}, Change: Outside, On: NoTPU,
 		Meaning: "size in MiB of the buckets in which gradients are reduced"},

@@ -47,8 +47,20 @@ func WithinSequences(ops []string) bool {
 // name; it is there until nothing uses the tensor, or the process ends.
 const Mapped = "GorbitMapped"
 
-// mapped ends the names of operations of updates whose slots are in mapped memory.
-const mapped = "Mapped"
+// Operations on tensors whose memory is that of a file. They write into it whatever else uses the tensor,
+// and have few of its pages in the memory of the process at once.
+const (
+	// StoreMapped sets such a tensor to a value, and AddMapped adds one to it. Both return the tensor.
+	StoreMapped = "GorbitStoreMapped"
+	AddMapped   = "GorbitAddMapped"
+	// AverageMapped makes of an average keep times itself plus take times a value, with the roundings of
+	// TensorFlow's operations for that. It returns nothing.
+	AverageMapped = "GorbitAverageMapped"
+)
+
+// mapped ends the names of operations on mapped memory; of updates, those with whole before it have the
+// variable and its gradient there, too, and the others its slots alone.
+const mapped, whole = "Mapped", "Whole"
 
 // narrow ends the names of operations on bfloat16 numbers.
 const narrow = "Bf16"
@@ -111,12 +123,17 @@ func Ops() []build.Op {
 }
 
 // MappedUpdate returns the operation that makes the same update as one of Ops, of slots in mapped
-// memory. Its inputs are the values of the slots in place of their variables. It writes into their
-// memory whatever else uses them, and has few of their pages in the memory of the process at once.
-func MappedUpdate(update build.Op) build.Op {
+// memory or, if all is set, with the variable and its gradient in it as well. Its inputs are values in
+// place of variables. It writes into their memory whatever else uses them, and has few of their pages in
+// the memory of the process at once.
+func MappedUpdate(update build.Op, all bool) build.Op {
+	name := update.Name + mapped
+	if all {
+		name = update.Name + whole + mapped
+	}
 	for i := 0; ; i++ {
 		op, ok := operation(i)
-		if !ok || op.Name == update.Name+mapped {
+		if !ok || op.Name == name {
 			return op
 		}
 	}

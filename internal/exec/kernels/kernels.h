@@ -24,8 +24,10 @@ float* gorbit_scratch(int64_t n);
 // gorbit_map returns zeros whose pages are those of a file without a name in a folder, all of them
 // allocated on its disk; NULL, and errno, if that fails. gorbit_unmap frees them. gorbit_fetch has the
 // system begin to read pages, and gorbit_drop takes them out of the memory of the process: both begin
-// at the beginning of a page. gorbit_drop_all does it with all that is mapped.
+// at the beginning of a page. gorbit_drop_all does it with all that is mapped. gorbit_is_mapped tells
+// whether an address is one that gorbit_map returned.
 void* gorbit_map(const char* folder, size_t bytes);
+bool gorbit_is_mapped(const void* memory);
 void gorbit_unmap(void* memory, size_t bytes, void* unused);
 void gorbit_fetch(void* memory, size_t bytes);
 void gorbit_drop(void* memory, size_t bytes);
@@ -43,7 +45,7 @@ typedef struct {
 // for any number of threads.
 enum { kBlockRows = 32, kChunk = 1 << 15 };
 
-// Chunks of mapped slots that an update has in memory at once: 16 MiB of each slot.
+// Chunks of mapped memory that an update has in memory at once: 16 MiB of each tensor.
 enum { kWindow = 128 };
 
 // Rows of attention weights whose random numbers are drawn together.

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <search.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -12,25 +14,38 @@
 
 #include "kernels.h"
 
-// What is mapped.
-typedef struct Mapping {
+// What is mapped, in a tree by its address.
+typedef struct {
   void* memory;
   size_t bytes;
-  struct Mapping* next;
 } Mapping;
-static Mapping* mappings;
+static void* mappings;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // of mappings
 
-static void* map(const char* folder, size_t bytes) {
+static int compare(const void* a, const void* b) {
+  uintptr_t x = (uintptr_t)((const Mapping*)a)->memory, y = (uintptr_t)((const Mapping*)b)->memory;
+  return x < y ? -1 : x > y;
+}
+
+// create returns a new file without a name in a folder, so that it ends with the process, however that
+// ends; -1, and errno, if that fails.
+static int create(const char* folder) {
+  int file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (file >= 0) return file;
+  // Not all file systems have such files. What makes one with a name may end before it takes that away.
   char path[PATH_MAX];
   if (snprintf(path, sizeof path, "%s/.offload-XXXXXX", folder) >= (int)sizeof path) {
     errno = ENAMETOOLONG;
-    return NULL;
+    return -1;
   }
-  int file = mkostemp(path, O_CLOEXEC);
+  file = mkostemp(path, O_CLOEXEC);
+  if (file >= 0) unlink(path);
+  return file;
+}
+
+static void* map(const char* folder, size_t bytes) {
+  int file = create(folder);
   if (file < 0) return NULL;
-  // Without a name, the file ends with the process, however that ends.
-  unlink(path);
   // A page that finds no place on the disk when it is written to would end the process.
   int failed;
   do {
@@ -58,20 +73,38 @@ void* gorbit_map(const char* folder, size_t bytes) {
     free(mapping);
     return NULL;
   }
+  *mapping = (Mapping){memory, bytes};
   pthread_mutex_lock(&mutex);
-  *mapping = (Mapping){memory, bytes, mappings};
-  mappings = mapping;
+  void* kept = tsearch(mapping, &mappings, compare);
   pthread_mutex_unlock(&mutex);
+  if (kept == NULL) {
+    munmap(memory, bytes);
+    free(mapping);
+    errno = ENOMEM;
+    return NULL;
+  }
   return memory;
+}
+
+// find returns what is mapped at an address. The mutex must be held.
+static Mapping* find(const void* memory) {
+  Mapping key = {.memory = (void*)memory};
+  void* at = tfind(&key, &mappings, compare);
+  return at == NULL ? NULL : *(Mapping**)at;
+}
+
+bool gorbit_is_mapped(const void* memory) {
+  pthread_mutex_lock(&mutex);
+  bool is = find(memory) != NULL;
+  pthread_mutex_unlock(&mutex);
+  return is;
 }
 
 void gorbit_unmap(void* memory, size_t bytes, void* unused) {
   (void)unused;
   pthread_mutex_lock(&mutex);
-  Mapping** at = &mappings;
-  while ((*at)->memory != memory) at = &(*at)->next;
-  Mapping* gone = *at;
-  *at = gone->next;
+  Mapping* gone = find(memory);
+  tdelete(gone, &mappings, compare);
   pthread_mutex_unlock(&mutex);
   free(gone);
   munmap(memory, bytes);
@@ -83,8 +116,14 @@ void gorbit_fetch(void* memory, size_t bytes) { madvise(memory, bytes, MADV_WILL
 
 void gorbit_drop(void* memory, size_t bytes) { madvise(memory, bytes, MADV_DONTNEED); }
 
+static void drop(const void* node, VISIT order, int depth) {
+  (void)depth;
+  const Mapping* m = *(Mapping* const*)node;
+  if (order == postorder || order == leaf) gorbit_drop(m->memory, m->bytes);
+}
+
 void gorbit_drop_all(void) {
   pthread_mutex_lock(&mutex);
-  for (const Mapping* m = mappings; m != NULL; m = m->next) gorbit_drop(m->memory, m->bytes);
+  twalk(mappings, drop);
   pthread_mutex_unlock(&mutex);
 }

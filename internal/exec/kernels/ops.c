@@ -608,18 +608,41 @@ static void shifted(void* argument, int64_t i) {
   w->task(w->argument, w->first + i);
 }
 
-// The slots of an update: values of variables, which nothing else uses during a step.
-typedef struct {
-  bool mapped;
-  float* of[2];
-  int count;
-} Slots;
+// What of an update is in mapped memory: nothing, the slots, or these, the variable and the gradient.
+typedef enum { kNone, kSlots, kWhole } Mapped;
 
-// slot returns the memory of input i, a slot: a variable, or the value of one that is mapped, in which
-// the update is made whoever else has that value.
-static float* slot(Call* c, Slots* s, int i, int64_t n) {
-  float* memory = s->mapped ? (float*)vector(c, i, n) : state(c, i, n);
-  return s->of[s->count++] = memory;
+// The tensors of an update that are in mapped memory.
+typedef struct {
+  Mapped mapped;
+  float* of[4];
+  int count;
+} Pages;
+
+// paged returns the memory of input i, which is in mapped memory: an operation writes to it whoever else
+// has its value. Any other memory would lose what it holds when its pages are dropped.
+static float* paged(Call* c, Pages* p, int i, int64_t n) {
+  float* memory = (float*)vector(c, i, n);
+  if (ok(c) && n > 0 && !gorbit_is_mapped(memory)) {
+    fail(c, TF_INTERNAL, "a tensor that is offloaded is not in the memory of a file");
+  }
+  return p->of[p->count++] = memory;
+}
+
+// variable returns the memory of input i, the variable.
+static float* variable(Call* c, Pages* p, int i, int64_t n) {
+  return p->mapped == kWhole ? paged(c, p, i, n) : state(c, i, n);
+}
+
+// slot returns the memory of input i, a slot: a variable, or the value of one that is mapped.
+static float* slot(Call* c, Pages* p, int i, int64_t n) {
+  return p->mapped == kNone ? state(c, i, n) : paged(c, p, i, n);
+}
+
+// gradient returns the memory of input i, the gradient, and sets the number of its elements.
+static const float* gradient(Call* c, Pages* p, int i, int64_t* n) {
+  TF_Tensor* t = input(c, i);
+  *n = elements(t);
+  return p->mapped == kWhole ? paged(c, p, i, *n) : floats(t);
 }
 
 // bytes_of returns how many bytes the chunks of a window from the first one on have, of n numbers.
@@ -629,115 +652,130 @@ static size_t bytes_of(int64_t first, int64_t n) {
   return (size_t)(left < most ? left > 0 ? left : 0 : most) * sizeof(float);
 }
 
-// update runs the task of an update for n numbers. Of mapped slots it has few pages in memory at once.
-static void update(const Slots* s, int64_t n, void (*task)(void*, int64_t), void* argument) {
+// update runs the task of an update for n numbers. Of mapped memory it has few pages at once.
+static void update(const Pages* p, int64_t n, void (*task)(void*, int64_t), void* argument) {
   int64_t chunks = (n + kChunk - 1) / kChunk;
-  if (!s->mapped) {
+  if (p->count == 0) {
     gorbit_parallel_update(chunks, task, argument);
     return;
   }
   for (int64_t first = 0; first < chunks; first += kWindow) {
     Window w = {task, argument, first};
     int64_t next = first + kWindow;
-    for (int k = 0; k < s->count && next < chunks; k++) {
-      gorbit_fetch(s->of[k] + next * kChunk, bytes_of(next, n));
+    for (int k = 0; k < p->count && next < chunks; k++) {
+      gorbit_fetch(p->of[k] + next * kChunk, bytes_of(next, n));
     }
     gorbit_parallel_update(next < chunks ? kWindow : chunks - first, shifted, &w);
-    for (int k = 0; k < s->count; k++) gorbit_drop(s->of[k] + first * kChunk, bytes_of(first, n));
+    for (int k = 0; k < p->count; k++) gorbit_drop(p->of[k] + first * kChunk, bytes_of(first, n));
   }
 }
 
 // adamw(variable, m, v, gradient, gradient_scale, iteration, learning_rate, weight_decay, beta_1,
 // beta_2, epsilon)
-static void adamw_of(TF_OpKernelContext* context, bool mapped) {
+static void adamw_of(TF_OpKernelContext* context, Mapped mapped) {
   Call c = begin(context);
-  Slots slots = {.mapped = mapped};
-  TF_Tensor* gradient = input(&c, 3);
-  int64_t n = elements(gradient);
-  Adam a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 4)};
+  Pages pages = {.mapped = mapped};
+  int64_t n = 0;
+  const float* g = gradient(&c, &pages, 3, &n);
+  Adam a = {.n = n, .gradient = g, .scale = scalar(&c, 4)};
   TF_Tensor* iteration = input(&c, 5);
   double t = ok(&c) && elements(iteration) == 1 ? (double)*(int64_t*)TF_TensorData(iteration) : 1;
   float rate = scalar(&c, 6), decay = scalar(&c, 7);
   a.beta_1 = scalar(&c, 8);
   a.beta_2 = scalar(&c, 9);
   double epsilon = scalar(&c, 10);
-  a.variable = state(&c, 0, n);
-  a.m = slot(&c, &slots, 1, n);
-  a.v = slot(&c, &slots, 2, n);
+  a.variable = variable(&c, &pages, 0, n);
+  a.m = slot(&c, &pages, 1, n);
+  a.v = slot(&c, &pages, 2, n);
   if (ok(&c)) {
     double root = sqrt(1 - pow(a.beta_2, t));
     a.rate = (float)(rate * root / (1 - pow(a.beta_1, t)));
     a.epsilon = (float)(epsilon * root);
     a.decay = rate * decay;
-    update(&slots, n, gorbit_tasks()->adam, &a);
+    update(&pages, n, gorbit_tasks()->adam, &a);
   }
   end(&c);
 }
 
 static void adamw(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  adamw_of(context, false);
+  adamw_of(context, kNone);
 }
 
 static void adamw_mapped(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  adamw_of(context, true);
+  adamw_of(context, kSlots);
+}
+
+static void adamw_whole(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  adamw_of(context, kWhole);
 }
 
 // sgd(variable, m, gradient, gradient_scale, iteration, learning_rate, weight_decay, momentum,
 // nesterov)
-static void sgd_of(TF_OpKernelContext* context, bool mapped) {
+static void sgd_of(TF_OpKernelContext* context, Mapped mapped) {
   Call c = begin(context);
-  Slots slots = {.mapped = mapped};
-  TF_Tensor* gradient = input(&c, 2);
-  int64_t n = elements(gradient);
-  Sgd a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 3)};
+  Pages pages = {.mapped = mapped};
+  int64_t n = 0;
+  const float* g = gradient(&c, &pages, 2, &n);
+  Sgd a = {.n = n, .gradient = g, .scale = scalar(&c, 3)};
   a.rate = scalar(&c, 5);
   a.decay = a.rate * scalar(&c, 6);
   a.momentum = scalar(&c, 7);
   a.nesterov = scalar(&c, 8);
-  a.variable = state(&c, 0, n);
-  a.m = slot(&c, &slots, 1, n);
-  if (ok(&c)) update(&slots, n, gorbit_tasks()->sgd, &a);
+  a.variable = variable(&c, &pages, 0, n);
+  a.m = slot(&c, &pages, 1, n);
+  if (ok(&c)) update(&pages, n, gorbit_tasks()->sgd, &a);
   end(&c);
 }
 
 static void sgd(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  sgd_of(context, false);
+  sgd_of(context, kNone);
 }
 
 static void sgd_mapped(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  sgd_of(context, true);
+  sgd_of(context, kSlots);
+}
+
+static void sgd_whole(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  sgd_of(context, kWhole);
 }
 
 // lion(variable, m, gradient, gradient_scale, iteration, learning_rate, weight_decay, beta_1,
 // beta_2)
-static void lion_of(TF_OpKernelContext* context, bool mapped) {
+static void lion_of(TF_OpKernelContext* context, Mapped mapped) {
   Call c = begin(context);
-  Slots slots = {.mapped = mapped};
-  TF_Tensor* gradient = input(&c, 2);
-  int64_t n = elements(gradient);
-  Lion a = {.n = n, .gradient = floats(gradient), .scale = scalar(&c, 3)};
+  Pages pages = {.mapped = mapped};
+  int64_t n = 0;
+  const float* g = gradient(&c, &pages, 2, &n);
+  Lion a = {.n = n, .gradient = g, .scale = scalar(&c, 3)};
   a.rate = scalar(&c, 5);
   a.decay = a.rate * scalar(&c, 6);
   a.beta_1 = scalar(&c, 7);
   a.beta_2 = scalar(&c, 8);
-  a.variable = state(&c, 0, n);
-  a.m = slot(&c, &slots, 1, n);
-  if (ok(&c)) update(&slots, n, gorbit_tasks()->lion, &a);
+  a.variable = variable(&c, &pages, 0, n);
+  a.m = slot(&c, &pages, 1, n);
+  if (ok(&c)) update(&pages, n, gorbit_tasks()->lion, &a);
   end(&c);
 }
 
 static void lion(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  lion_of(context, false);
+  lion_of(context, kNone);
 }
 
 static void lion_mapped(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  lion_of(context, true);
+  lion_of(context, kSlots);
+}
+
+static void lion_whole(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  lion_of(context, kWhole);
 }
 
 // folder_of returns the attribute folder of an operation.
@@ -780,7 +818,7 @@ static void mapped(void* folder, TF_OpKernelContext* context) {
   float* y = gorbit_map(folder, bytes);
   if (y == NULL) {
     char text[PATH_MAX + 128];
-    snprintf(text, sizeof text, "cannot keep %lld bytes of the optimizer in folder %s: %s",
+    snprintf(text, sizeof text, "cannot keep %lld bytes of variables in a file in folder %s: %s",
              (long long)bytes, (const char*)folder, strerror(errno));
     fail(&c, TF_FAILED_PRECONDITION, text);
     end(&c);
@@ -799,6 +837,93 @@ static void mapped(void* folder, TF_OpKernelContext* context) {
   }
   TF_Tensor* t = hold(&c, TF_NewTensor(TF_FLOAT, dims, rank, y, bytes, gorbit_unmap, NULL));
   if (ok(&c)) TF_SetOutput(context, 0, t, c.status);
+  end(&c);
+}
+
+// What store, add and average do with chunks of a tensor in mapped memory.
+typedef struct {
+  int64_t n;
+  float* memory;
+  const float* x;
+  float keep, take;
+} Kept;
+
+// chunk returns where chunk i begins, and how many numbers it has.
+static int64_t chunk(const Kept* k, int64_t i, int64_t* count) {
+  int64_t from = i * kChunk;
+  *count = k->n - from < kChunk ? k->n - from : kChunk;
+  return from;
+}
+
+static void store_chunk(void* argument, int64_t i) {
+  const Kept* k = argument;
+  int64_t count, from = chunk(k, i, &count);
+  memcpy(k->memory + from, k->x + from, (size_t)count * sizeof(float));
+}
+
+static void sum(float* y, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+static void add_chunk(void* argument, int64_t i) {
+  const Kept* k = argument;
+  int64_t count, from = chunk(k, i, &count);
+  sum(k->memory + from, k->x + from, count);
+}
+
+// scale is a function of its own so that no compiler makes one rounding of a product and a sum.
+static __attribute__((noinline)) void scale(float* y, const float* x, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] = factor * x[i];
+}
+
+static void average_chunk(void* argument, int64_t i) {
+  enum { kPart = 1024 };
+  const Kept* k = argument;
+  int64_t count, from = chunk(k, i, &count);
+  for (int64_t at = from; at < from + count; at += kPart) {
+    float taken[kPart];
+    int64_t part = from + count - at < kPart ? from + count - at : kPart;
+    scale(taken, k->x + at, k->take, part);
+    scale(k->memory + at, k->memory + at, k->keep, part);
+    sum(k->memory + at, taken, part);
+  }
+}
+
+// keep(memory, x) -> memory, which is mapped, after a task that takes x into it.
+static void keep(TF_OpKernelContext* context, void (*task)(void*, int64_t)) {
+  Call c = begin(context);
+  Pages pages = {.mapped = kWhole};
+  TF_Tensor* memory = input(&c, 0);
+  Kept k = {.n = elements(memory)};
+  k.memory = paged(&c, &pages, 0, k.n);
+  k.x = vector(&c, 1, k.n);
+  if (ok(&c)) update(&pages, k.n, task, &k);
+  if (ok(&c)) TF_SetOutput(context, 0, memory, c.status);
+  end(&c);
+}
+
+static void store(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  keep(context, store_chunk);
+}
+
+static void add(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  keep(context, add_chunk);
+}
+
+// average(memory, value, keep, take): memory, which is mapped as the value is, becomes keep times itself
+// plus take times the value.
+static void average(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  Pages pages = {.mapped = kWhole};
+  Kept k = {.n = elements(input(&c, 0))};
+  k.memory = paged(&c, &pages, 0, k.n);
+  k.x = paged(&c, &pages, 1, k.n);
+  k.keep = scalar(&c, 2);
+  k.take = scalar(&c, 3);
+  if (ok(&c)) update(&pages, k.n, average_chunk, &k);
   end(&c);
 }
 
@@ -1018,29 +1143,36 @@ static const struct {
      {"y: float", "keep: bool"}},
     {"GorbitGegluDropoutGradient", geglu_dropout_gradient, unknown, false,
      {"dy: float", "x: float", DRAWN, "keep: bool"}, {"dx: float", "y: float"}},
-// The operations of updates, and those of the same updates of mapped slots.
+// The operations of updates, and those of the same updates of mapped slots, or of all in mapped memory.
 #define GRADIENT \
   "gradient: float", "gradient_scale: float", "iteration: int64", "learning_rate: float", \
       "weight_decay: float"
-#define ADAMW(suffix, function, type)                                                      \
+#define ADAMW(suffix, function, variable, slot)                                            \
   {"GorbitAdamw" suffix, function, none, true,                                             \
-   {"variable: resource", "m: " type, "v: " type, GRADIENT, "beta_1: float", "beta_2: float", \
-    "epsilon: float"},                                                                     \
+   {"variable: " variable, "m: " slot, "v: " slot, GRADIENT, "beta_1: float",              \
+    "beta_2: float", "epsilon: float"},                                                    \
    {NULL}}
-#define SGD(suffix, function, type)                                                        \
+#define SGD(suffix, function, variable, slot)                                              \
   {"GorbitSgd" suffix, function, none, true,                                               \
-   {"variable: resource", "m: " type, GRADIENT, "momentum: float", "nesterov: float"},     \
+   {"variable: " variable, "m: " slot, GRADIENT, "momentum: float", "nesterov: float"},    \
    {NULL}}
-#define LION(suffix, function, type)                                                       \
+#define LION(suffix, function, variable, slot)                                             \
   {"GorbitLion" suffix, function, none, true,                                              \
-   {"variable: resource", "m: " type, GRADIENT, "beta_1: float", "beta_2: float"},         \
+   {"variable: " variable, "m: " slot, GRADIENT, "beta_1: float", "beta_2: float"},        \
    {NULL}}
-    ADAMW("", adamw, "resource"),
-    ADAMW("Mapped", adamw_mapped, "float"),
-    SGD("", sgd, "resource"),
-    SGD("Mapped", sgd_mapped, "float"),
-    LION("", lion, "resource"),
-    LION("Mapped", lion_mapped, "float"),
+    ADAMW("", adamw, "resource", "resource"),
+    ADAMW("Mapped", adamw_mapped, "resource", "float"),
+    ADAMW("WholeMapped", adamw_whole, "float", "float"),
+    SGD("", sgd, "resource", "resource"),
+    SGD("Mapped", sgd_mapped, "resource", "float"),
+    SGD("WholeMapped", sgd_whole, "float", "float"),
+    LION("", lion, "resource", "resource"),
+    LION("Mapped", lion_mapped, "resource", "float"),
+    LION("WholeMapped", lion_whole, "float", "float"),
+    {"GorbitStoreMapped", store, same, true, {"memory: float", "x: float"}, {"y: float"}},
+    {"GorbitAddMapped", add, same, true, {"memory: float", "x: float"}, {"y: float"}},
+    {"GorbitAverageMapped", average, none, true,
+     {"memory: float", "value: float", "keep: float", "take: float"}, {NULL}},
     {"GorbitNextProduct", next_product, unknown, false, {"x: float", "w: float"}, {"y: float"}},
     {"GorbitNextProductTransposed", next_product_transposed, unknown, false,
      {"x: float", "w: float"}, {"y: float"}},

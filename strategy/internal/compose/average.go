@@ -6,6 +6,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 )
 
 // Averages says which averages of the trained variables there are: moving ones with a decay, or, from
@@ -103,6 +104,9 @@ func (c *composer) average(prefix string, r *replica, v graphs.Variable, updated
 	}
 	name, handle := prefix+"average/"+v.Name, r.handles[graphs.AveragePrefix+v.Name]
 	old, value := c.Read(name+"/old", handle, float32Type, updated), c.Read(name+"/value", r.handles[v.Name], float32Type, updated)
+	if c.inFiles(v) {
+		return c.Node(kernels.AverageMapped, name, []build.Ref{old, value, f.keep, f.take})
+	}
 	return c.Assign(name, handle, c.averaged(name, old, value, f), float32Type)
 }
 

@@ -141,12 +141,14 @@ func owners(variables []graphs.Variable, replicas int) map[string]int {
 func (c *composer) substitute() {
 	ops := kernels.Ops()
 	c.Declare(kernels.Squares, "sum")
+	c.Declare(kernels.StoreMapped, "y")
+	c.Declare(kernels.AddMapped, "y")
 	c.plan.Kernels = c.Substitute(ops)
 	for _, op := range ops {
 		same := func(a, b graphs.Arg) bool { return a.Name == b.Name }
 		if f := c.export.Functions["update"]; f != nil && op.Implements == "gorbit."+c.export.Contract.Optimizer.Name && slices.EqualFunc(f.Inputs, op.Inputs, same) {
 			if c.SubstituteFunction(f, op) && c.Offload != "" {
-				c.offloaded["update"] = kernels.MappedUpdate(op)
+				c.offloaded["update"] = op
 			}
 		}
 	}

@@ -52,7 +52,7 @@ type composer struct {
 	rows map[string]RowFeed
 	// updates are the functions that update variables, by name.
 	updates map[string]update
-	// offloaded are the operations that take the place of updates where slots are offloaded, by update.
+	// offloaded are the operations that make updates where slots are offloaded, by update.
 	offloaded map[string]build.Op
 	// looped is set while the step is composed as the body of a loop.
 	looped bool

@@ -178,7 +178,7 @@ func (c *composer) loopedStep(t *Train, gradients *graphs.Function, seeds []buil
 	for i, r := range c.replicas {
 		m[i] = c.gradients(t, gradients, r, seeds[i])
 	}
-	step, outcomes := c.apply("", c.backward(gradients), m, false)
+	step, outcomes := c.apply("", c.backward(gradients), c.stored(m), false)
 	return step, c.ended(outcomes)
 }
 

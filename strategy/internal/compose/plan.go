@@ -35,6 +35,8 @@ type Layout struct {
 	Together int64
 	// Offload is the folder of files in whose memory the slots are, see kernels.Mapped; "" means none.
 	Offload string
+	// Whole means that the variables, their gradients and their averages are in such memory, too.
+	Whole bool
 	// Hint is the communication_hint of CollectiveReduceV2.
 	Hint string
 	// Steps adds a call of up to a given number of training steps; 0 and 1 mean none.
@@ -88,7 +90,7 @@ type Plan struct {
 	Kernels []string
 	// SlotBytes is the size of the optimizer's slots on each replica.
 	SlotBytes []int64
-	// FileBytes is the size of the slots of all replicas that are offloaded.
+	// FileBytes is the size of what is offloaded of all replicas.
 	FileBytes int64
 }
 

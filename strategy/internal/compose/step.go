@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 )
 
 // made is what the gradients function made on a replica.
@@ -16,6 +17,7 @@ type made struct {
 	grads        map[string]build.Ref // by variable, and changes of states by output
 	weight, loss build.Ref            // sums
 	began        []build.Ref          // clock readings at the start and after the gradients
+	sums         []value              // all that are fetched
 }
 
 // trainStep adds the training step, or one of its phases: the replicas' gradients, and their paths to the
@@ -71,8 +73,9 @@ func (c *composer) trainStep() error {
 		t.Gradients = append(t.Gradients, own)
 	}
 	order := c.backward(gradients)
-	t.Step, _ = c.apply("", order, m, false)
-	c.accumulate(t, order, m)
+	stored := c.stored(m)
+	t.Step, _ = c.apply("", order, stored, false)
+	c.accumulate(t, order, m, stored)
 	return nil
 }
 
@@ -117,6 +120,7 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, r *replica, s
 			t.Sums = append(t.Sums, a.Name)
 		}
 		t.SumFetches = append(t.SumFetches, out(a.Name))
+		m.sums = append(m.sums, value{out(a.Name), a.DType})
 	}
 	if c.timed() {
 		// If TensorFlow inlines the call, its node completes before its outputs.
@@ -146,14 +150,21 @@ func (c *composer) scalarsOnDevice(t *Train, r *replica) {
 }
 
 // accumulate adds the path through accumulators, which sum the gradients and the changes of states of
-// several micro-batches before they are applied.
-func (c *composer) accumulate(t *Train, order []graphs.Variable, m []made) {
+// several micro-batches before they are applied. Where variables are offloaded, the accumulators are the
+// files of the gradients, in which those of the first micro-batch are stored.
+func (c *composer) accumulate(t *Train, order []graphs.Variable, m, stored []made) {
 	var first, next []build.Ref
 	totals := make([]made, len(c.replicas))
 	for i, r := range c.replicas {
 		c.OnDevice(r.device)
 		totals[i].grads = make(map[string]build.Ref)
 		for _, v := range slices.Concat(c.trained, c.stateChanges()) {
+			if c.inFiles(v) {
+				first = append(first, stored[i].grads[v.Name])
+				next = append(next, c.intoFile(kernels.AddMapped, r.prefix+"accumulate/next/"+v.Name, r, v, m[i].grads[v.Name]))
+				totals[i].grads[v.Name] = c.Read(r.prefix+"accumulated/"+v.Name, r.handles[gradientFile(r, v)], float32Type)
+				continue
+			}
 			name := r.prefix + "accumulator/" + v.Name
 			handle := c.Variable(name, float32Type, v.Shape)
 			first = append(first, c.Node("AssignVariableOp", r.prefix+"accumulate/first/"+v.Name,

@@ -80,17 +80,28 @@ func (c *composer) mirrored(prefix string, m []made) (Apply, []outcome) {
 // replicas share their variables. The first replica decides for all.
 func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcome) {
 	totals := made{grads: c.stateTotals(prefix, m), weight: m[0].weight, loss: m[0].loss}
+	for _, own := range m {
+		totals.sums = append(totals.sums, own.sums...)
+	}
 	owned := make([][]build.Ref, len(c.replicas))
 	for _, v := range c.trained {
 		owner := c.owners[v.Name]
 		var parts []build.Ref
 		for i, r := range c.replicas {
 			c.OnDevice(r.device)
-			parts = append(parts, c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, m[i].grads[v.Name]))
+			part := m[i].grads[v.Name]
+			if !c.inFiles(v) {
+				part = c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, part)
+			}
+			parts = append(parts, part)
 		}
 		c.OnDevice(c.replicas[owner].device)
-		total := c.sum(prefix+"reduced/"+v.Name, parts)
-		totals.grads[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, m[owner].grads[v.Name], total)
+		if c.inFiles(v) {
+			totals.grads[v.Name] = c.sumInFile(prefix+"reduced/"+v.Name, parts)
+		} else {
+			total := c.sum(prefix+"reduced/"+v.Name, parts)
+			totals.grads[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, m[owner].grads[v.Name], total)
+		}
 		owned[owner] = append(owned[owner], totals.grads[v.Name])
 	}
 	groups := make([][]group, len(c.replicas))
@@ -244,6 +255,9 @@ type decision struct {
 // values of states are the old ones.
 func (c *composer) decide(prefix string, r *replica, squares build.Ref, totals made) decision {
 	d := c.judge(prefix, r, squares, totals)
+	if c.Whole {
+		d.rate = c.afterSums(prefix, d.rate, totals.sums)
+	}
 	d.average = c.averaging(prefix, d.iteration)
 	d.shared = c.shared(prefix, r, d.iteration)
 	if c.Together > 0 {
@@ -349,7 +363,7 @@ func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient
 		}
 	}
 	if op, ok := c.offloaded[v.Update]; ok {
-		return c.updateInFile(prefix, v, op, arguments)
+		return c.updateInFile(prefix, v, kernels.MappedUpdate(op, c.inFiles(v)), arguments)
 	}
 	return c.Call(prefix+"update/"+v.Name, u.function, arguments, nil)
 }

@@ -26,7 +26,8 @@ func (c *composer) declared(train bool) []declared {
 	var out []declared
 	everywhere := func(int) bool { return true }
 	for _, v := range contract.Variables {
-		out = append(out, declared{Variable{Name: v.Name, Shape: v.Shape}, v.DType, 0, everywhere})
+		own := Variable{Name: v.Name, Shape: v.Shape, Offloaded: train && c.inFiles(v)}
+		out = append(out, declared{own, v.DType, 0, everywhere})
 	}
 	for _, s := range contract.States {
 		out = append(out, declared{Variable{Name: s.Name, Shape: s.Shape}, s.DType, 0, everywhere})
@@ -43,7 +44,8 @@ func (c *composer) declared(train bool) []declared {
 	}
 	if c.Average.on() {
 		for _, v := range c.trained {
-			out = append(out, declared{Variable{Name: graphs.AveragePrefix + v.Name, Shape: v.Shape, Slot: true}, v.DType, 0, everywhere})
+			own := Variable{Name: graphs.AveragePrefix + v.Name, Shape: v.Shape, Slot: true, Offloaded: c.inFiles(v)}
+			out = append(out, declared{own, v.DType, 0, everywhere})
 		}
 	}
 	// If one replica decides for all, only that one needs the count.
@@ -77,6 +79,10 @@ func (c *composer) variables(train bool) error {
 			fills = append(fills, nodes...)
 		}
 	}
+	if train && c.Whole {
+		c.plan.Fills["gradients"] = c.gradientFiles()
+		fills = append(fills, c.plan.Fills["gradients"]...)
+	}
 	c.OnDevice(c.replicas[0].host)
 	c.plan.Init = c.Group("init", fills...)
 	slices.SortFunc(c.plan.Variables, func(a, b Variable) int { return strings.Compare(a.Name, b.Name) })
@@ -108,13 +114,13 @@ func (c *composer) add(v declared, size int64) (fills []build.Ref) {
 			taken = c.inFile(r.prefix+"file/"+v.Name, value, v.Shape)
 		}
 		assigns = append(assigns, c.Assign(r.prefix+"assign/"+v.Name, handle, taken, v.DType))
+		if v.Offloaded {
+			c.plan.FileBytes += elements(v.Shape) * size
+		}
 		if !v.Slot {
 			continue
 		}
 		c.plan.SlotBytes[i] += elements(v.Shape) * size
-		if v.Offloaded {
-			c.plan.FileBytes += elements(v.Shape) * size
-		}
 		fills = append(fills, c.fill(r, v.Variable, v.initial, handle, filled))
 	}
 	assign := assigns[0]
