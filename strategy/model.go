@@ -9,6 +9,7 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
+	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 	"github.com/gorbit-ml/gorbit/strategy/internal/compose"
 )
@@ -23,6 +24,8 @@ type Model struct {
 	loops   int64          // calls of several steps so far
 	probes  map[int]*probe // that Diagnose has added, by replica
 	logits  []float32      // what NextLogits gave, for the next call to use again
+
+	stop func() // ends what runs beside the session; nil if nothing does
 
 	mu    sync.Mutex
 	calls []int   // evaluations and predictions in flight, by replica
@@ -54,6 +57,12 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
 	m := &Model{export: export, session: s, plan: p, calls: make([]int, len(p.Predict)), runtime: newRuntime(t, p, config)}
+	if p.Train != nil && config.OffloadAll {
+		end := make(chan struct{})
+		m.stop = sync.OnceFunc(func() { close(end) })
+		go keepFewMapped(end)
+		reclaim.LargeBlocks() // gradients in memory, which are there for a moment
+	}
 	if p.Train != nil {
 		m.times = make([]Times, len(p.Train.Clocks))
 	}
@@ -145,4 +154,9 @@ func (m *Model) Runtime() Runtime { return m.runtime }
 func (m *Model) GraphDef() ([]byte, error) { return m.plan.GraphDef() }
 
 // Close implements Strategy. A session with other servers that do not answer is left behind.
-func (m *Model) Close() error { return m.session.close() }
+func (m *Model) Close() error {
+	if m.stop != nil {
+		m.stop()
+	}
+	return m.session.close()
+}

@@ -345,7 +345,7 @@ func (a *attempt) announceMemory(on strategy.Runtime) {
 	switch {
 	case offload == "":
 		mend = "--set strategy.offload=disk keeps the slots of the optimizer on disk, and strategy.offload=all the variables and gradients, too; gorbit plan measures what that costs"
-	case offload == params.OffloadDisk && a.Params.Strategy.Kind() == devices.One:
+	case offload == params.OffloadDisk && len(on.OptimizerBytes) == 1:
 		mend = "--set strategy.offload=all keeps variables and gradients on disk, too; gorbit plan measures what that costs"
 	}
 	a.env.Log.Warn("variables, gradients and slots alone take more memory than is available: "+mend, "mib", need>>20, "available_mib", a.env.Memory>>20)

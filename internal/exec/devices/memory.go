@@ -8,15 +8,29 @@ import (
 
 // Resident returns the memory that a process has now, in bytes, or 0 if the system does not report it.
 func Resident(pid int) int64 {
-	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	resident, _ := statm(pid)
+	return resident
+}
+
+// ResidentFiles returns how much of the memory of a process is that of files, in bytes, or 0 if the system
+// does not report it.
+func ResidentFiles(pid int) int64 {
+	_, files := statm(pid)
+	return files
+}
+
+// statm returns the memory of a process, and how much of it is that of files.
+func statm(pid int) (resident, files int64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	var size, resident int64
-	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
-		return 0
+	var size int64
+	if _, err := fmt.Sscan(string(text), &size, &resident, &files); err != nil {
+		return 0, 0
 	}
-	return resident * int64(os.Getpagesize())
+	page := int64(os.Getpagesize())
+	return resident * page, files * page
 }
 
 // PeakResident returns the most memory that a process has had, in bytes, or 0 if the system does not report it.

@@ -5,8 +5,10 @@ package reclaim
 // #ifdef __GLIBC__
 // #include <malloc.h>
 // static void trim(void) { malloc_trim(0); }
+// static void release(void) { mallopt(M_MMAP_THRESHOLD, 1 << 20); mallopt(M_MMAP_MAX, 1 << 16); }
 // #else
 // static void trim(void) {}
+// static void release(void) {}
 // #endif
 import "C"
 
@@ -14,6 +16,10 @@ import (
 	"runtime"
 	"time"
 )
+
+// LargeBlocks makes malloc give blocks of 1 MiB or more back to the system as soon as they are freed, from now
+// on. Steps become a little slower, and take no more memory than is in use.
+func LargeBlocks() { C.release() }
 
 // Memory frees unused memory: tensors, which bindings free only in finalizers, and freed memory
 // that malloc has kept, which it returns to the system. Call it between two kinds of work that
