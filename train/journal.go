@@ -53,6 +53,7 @@ func (t *training) journalStart(on strategy.Runtime, step func() int64) {
 	if t.Params.Train.BatchWarmup != "" {
 		start.StepsPerEpoch = 0 // not the same in all epochs
 	}
+	start.OffloadedBytes = on.OffloadedBytes
 	start.PeakFLOPS = record.MachinePeak(on, contract.Precision, t.Params.Strategy.Kind())
 	t.journal.peak = start.PeakFLOPS
 	if opened := t.journal.opened; !opened.IsZero() {

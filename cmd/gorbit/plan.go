@@ -129,6 +129,14 @@ func (p *planFlags) make(cmd *cobra.Command, g *globals, base params.Params) err
 		return err
 	}
 	p.measure(cmd, base, made, env)
+	if at := existing(p.run); base.Strategy.Offload != "" && at != "" {
+		disk, err := peak.MeasureDisk(cmd.Context(), at)
+		if err != nil {
+			env.Log.Warn("how fast the files of strategy.offload are is not known", "error", err)
+		} else {
+			made.Files = &disk
+		}
+	}
 	if p.json {
 		return writeJSON(cmd.OutOrStdout(), made)
 	}
@@ -180,20 +188,33 @@ func available(machine doctor.Machine) int64 {
 // freeAt returns the free bytes of the disk of a folder, which may not be there yet; 0 if they are not
 // known.
 func freeAt(machine doctor.Machine, folder string) uint64 {
-	if vfs.Scheme(folder) != "" {
+	at := existing(folder)
+	if at == "" {
 		return 0
 	}
-	at, err := filepath.Abs(folder)
+	free, _, err := machine.Space(at)
 	if err != nil {
 		return 0
 	}
+	return free
+}
+
+// existing returns the folder in which a folder is or would be made on a disk of this machine; "" if it is
+// elsewhere.
+func existing(folder string) string {
+	if vfs.Scheme(folder) != "" {
+		return ""
+	}
+	at, err := filepath.Abs(folder)
+	if err != nil {
+		return ""
+	}
 	for ; ; at = filepath.Dir(at) {
-		free, _, err := machine.Space(at)
-		if err == nil {
-			return free
+		if info, err := os.Stat(at); err == nil && info.IsDir() {
+			return at
 		}
 		if at == filepath.Dir(at) {
-			return 0
+			return ""
 		}
 	}
 }

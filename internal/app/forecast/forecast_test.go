@@ -33,7 +33,7 @@ mkdir -p $run/checkpoints
 cp "$3" $run/params.yaml
 printf 12345 >$run/checkpoints/ckpt-10.index
 cat >$run/processes.jsonl <<END
-{"event":"start","process":7,"init_seconds":3,"devices":["/device:CPU:0"],"precision":"float32"}
+{"event":"start","process":7,"init_seconds":3,"offloaded_bytes":67108864,"devices":["/device:CPU:0"],"precision":"float32"}
 {"event":"phase","process":7,"phase":"train","step":4,"seconds":6,"steps":4,"examples":64,"tokens":640,"accumulate":1}
 {"event":"phase","process":7,"phase":"train","step":8,"seconds":4,"steps":4,"examples":64,"tokens":640,"flops":8e9,"accumulate":ACCUMULATE}
 {"event":"phase","process":7,"phase":"eval","step":8,"seconds":9,"steps":2,"examples":20}
@@ -95,7 +95,9 @@ func TestElsewhere(t *testing.T) {
 	}{
 		{"fits", "", fmt.Sprintf(onDisk, killed, fits), nil},
 		{"on disk", "", fmt.Sprintf(onDisk, fits+"exit", killed), []string{"the system killed it", "(--set strategy.offload=disk) --batch-size 16 takes 100 MiB at most, 1.000 s a step"}},
-		{"nowhere", "", killed, []string{"With the optimizer's slots on disk (--set strategy.offload=disk): does not fit"}},
+		{"all on disk", "", fmt.Sprintf(strings.Replace(onDisk, "disk", "all", 1), fits+"exit", killed), []string{"With variables, gradients and the optimizer's slots on disk (--set strategy.offload=all) --batch-size 16 takes 100 MiB"}},
+		{"nowhere", "", killed, []string{"With variables, gradients and the optimizer's slots on disk (--set strategy.offload=all): does not fit"}},
+		{"all asked for", "all", fits, []string{"  files    64 MiB, variables, gradients and the optimizer's slots in the run's folder, on a disk that reads 134 MB/s and writes 67.1 MB/s: as far as memory cannot hold them, a step takes up to 2.0 s for that"}},
 		{"asked for", "disk", fits, []string{"memory   100 MiB", "with the optimizer's slots in memory, not on disk: 100 MiB at most, 1.000 s a step; on disk it takes 1.00 times as long"}},
 		{"only on disk", "disk", fmt.Sprintf(onDisk, fits+"exit", killed), []string{"with the optimizer's slots in memory, not on disk: does not fit"}},
 	} {
@@ -103,7 +105,7 @@ func TestElsewhere(t *testing.T) {
 			p := params.Defaults()
 			p.Graph, p.Data.Dir, p.Train.BatchSize, p.Strategy.Offload = "exports/x", "data/x", 16, tt.offload
 			by := Prober{Steps: 4, EvalSteps: 2, Program: program(t, tt.script), Dump: io.Discard}
-			plan := &Plan{Asked: 16, Sizes: []Size{{BatchSize: 16}}}
+			plan := &Plan{Asked: 16, Sizes: []Size{{BatchSize: 16, Offload: tt.offload}}, Files: &peak.Disk{Read: 128 << 20, Write: 64 << 20}}
 			_ = plan.Sizes[0].try(t.Context(), by, plan.Outline, p)
 			if err := plan.elsewhere(t.Context(), p, by, func(int) {}); err != nil {
 				t.Fatal(err)

@@ -45,6 +45,9 @@ type Size struct {
 	Checkpoint int64 `json:"checkpoint_bytes"`
 	Kept       int64 `json:"checkpoints_kept"`
 	Disk       int64 `json:"disk_bytes"`
+	// Offload is strategy.offload, and Offloaded the size of what is in files by it.
+	Offload   string `json:"offload,omitempty"`
+	Offloaded int64  `json:"offloaded_bytes,omitempty"`
 
 	devices   []string
 	precision string
@@ -63,11 +66,14 @@ type Plan struct {
 	Largest int `json:"largest_batch_size"`
 	// Available is the memory that a training may have, in bytes.
 	Available int64 `json:"memory_available"`
-	// OnDisk is what the training takes with the params' batch size and strategy.offload=disk, if it does
-	// not fit in the memory without. InMemory is the other way round, if the params have it. Otherwise
-	// they are nil.
+	// OnDisk is what the training takes with the params' batch size and strategy.offload=disk, or all if it
+	// does not fit with that either, if it does not fit in the memory without. InMemory is the other way
+	// round, if the params have it. Otherwise they are nil.
 	OnDisk   *Size `json:"slots_on_disk,omitempty"`
 	InMemory *Size `json:"slots_in_memory,omitempty"`
+	// Files is how fast the disk of the run is, where the params have files on it (strategy.offload); nil
+	// if that is not known.
+	Files *peak.Disk `json:"files,omitempty"`
 	// Products is how fast the machine's CPU multiplies in bf16 and in float32; nil if that is not
 	// known, or the training is not on this CPU.
 	Products *peak.Products `json:"products,omitempty"`
@@ -91,7 +97,7 @@ func New(ctx context.Context, p params.Params, folder string, sizes []int, by Pr
 			}
 			plan.Outline = outline
 		}
-		s := Size{BatchSize: n}
+		s := Size{BatchSize: n, Offload: p.Strategy.Offload}
 		switch need := plan.expected(n); {
 		case err != nil:
 			s.Problem = err.Error()
@@ -137,21 +143,37 @@ func (s *Size) try(ctx context.Context, by Prober, o train.Outline, p params.Par
 }
 
 // elsewhere tries the params' batch size with the slots of the optimizer on disk, if it does not fit in the
-// memory without; or in memory, if they are on disk.
+// memory without, and with all on disk if it does not fit then; or in memory, if they are on disk.
 func (p *Plan) elsewhere(ctx context.Context, of params.Params, by Prober, tell func(batchSize int)) error {
-	asked, tried := p.Of(p.Asked), &Size{BatchSize: p.Asked}
+	asked := p.Of(p.Asked)
+	var offloads []string
 	switch {
 	case of.Strategy.Offload != "":
-		of.Strategy.Offload, p.InMemory = "", tried
+		offloads = []string{""}
 	case asked.tooLarge:
-		of.Strategy.Offload, p.OnDisk = params.OffloadDisk, tried
-	default:
-		return nil
+		offloads = []string{params.OffloadDisk, params.OffloadAll}
 	}
 	of.Train.BatchWarmup = ""
-	tell(p.Asked)
-	_ = tried.try(ctx, by, p.Outline, of) // is its Problem
-	return ctx.Err()
+	for _, offload := range offloads {
+		of.Strategy.Offload = offload
+		if of.Validate() != nil {
+			continue // such as a copy for each of several devices
+		}
+		tell(p.Asked)
+		tried := &Size{BatchSize: p.Asked, Offload: offload}
+		_ = tried.try(ctx, by, p.Outline, of) // is its Problem
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if offload == "" {
+			p.InMemory = tried
+			return nil
+		}
+		if p.OnDisk = tried; !tried.tooLarge {
+			return nil
+		}
+	}
+	return nil
 }
 
 // expected returns the memory that a batch size takes if it grows as it did between the two before, or
@@ -193,6 +215,7 @@ func (s *Size) predict(o train.Outline, p params.Params, seen *observed) {
 	s.ExamplesPerSecond, s.TokensPerSecond = float64(warm.Examples)/warm.Seconds, float64(warm.Tokens)/warm.Seconds
 	s.Padding, s.FLOPS = warm.Padding, warm.FLOPs/warm.Seconds
 	s.Memory = seen.process.End.PeakMemoryMiB << 20
+	s.Offloaded = seen.process.Start.OffloadedBytes
 	s.devices, s.precision = seen.process.Start.Devices, seen.process.Start.Precision
 
 	// A step of packed rows takes as long as it has tokens.

@@ -6,7 +6,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/gorbit-ml/gorbit/internal/base/words"
+	"github.com/gorbit-ml/gorbit/internal/exec/peak"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
+	"github.com/gorbit-ml/gorbit/train/params"
 )
 
 // mebibytes writes an amount of memory.
@@ -21,7 +23,7 @@ func (p *Plan) Write(out io.Writer, free uint64) error {
 		fmt.Fprintf(out, "%s of them are done; the rest is planned\n", words.Thousands(p.Done))
 	}
 	if s := p.Of(p.Asked); s != nil && s.Problem == "" {
-		s.write(out, p.Available, free)
+		s.write(out, p.Available, free, p.Files)
 		p.writeInMemory(out)
 	}
 	fmt.Fprintln(out)
@@ -52,7 +54,7 @@ func (p *Plan) Write(out io.Writer, free uint64) error {
 }
 
 // write writes what the training takes with the batch size of its params.
-func (s *Size) write(out io.Writer, available int64, free uint64) {
+func (s *Size) write(out io.Writer, available int64, free uint64, files *peak.Disk) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer table.Flush()
 	row := func(name, text string, args ...any) {
@@ -73,6 +75,9 @@ func (s *Size) write(out io.Writer, available int64, free uint64) {
 		row("compute", "%sFLOP/s%s", words.Scaled(s.FLOPS, "", "k", "M", "G", "T", "P"), share)
 	}
 	row("memory", "%s at most, of %s that it may have", mebibytes(s.Memory), mebibytes(available))
+	if s.Offloaded > 0 {
+		row("files", "%s, %s in the run's folder%s", mebibytes(s.Offloaded), offloaded[s.Offload], s.pace(files))
+	}
 	room := ""
 	if free > 0 {
 		room = fmt.Sprintf(", of %s that are free", words.Bytes(int64(free)))
@@ -80,29 +85,47 @@ func (s *Size) write(out io.Writer, available int64, free uint64) {
 	row("disk", "%s kept of %s each: %s%s", words.Count(s.Kept, "checkpoint"), words.Bytes(s.Checkpoint), words.Bytes(s.Disk), room)
 }
 
-// writeInMemory says what slots on disk change.
+// offloaded says what is on disk, by strategy.offload.
+var offloaded = map[string]string{params.OffloadDisk: "the optimizer's slots", params.OffloadAll: "variables, gradients and the optimizer's slots"}
+
+// pace says how long a step takes for files of which memory holds nothing; it follows their size.
+func (s *Size) pace(on *peak.Disk) string {
+	if on == nil {
+		return ""
+	}
+	reads := 1.0
+	if s.Offload == params.OffloadAll { // forward, backward and update; norm and update
+		reads = 2
+	}
+	seconds := float64(s.Offloaded) * (reads/on.Read + 1/on.Write)
+	return fmt.Sprintf(", on a disk that reads %sB/s and writes %sB/s: as far as memory cannot hold them, a step takes up to %s for that",
+		words.Scaled(on.Read, "", "k", "M", "G"), words.Scaled(on.Write, "", "k", "M", "G"), runfolder.Duration(seconds))
+}
+
+// writeInMemory says what files on disk change.
 func (p *Plan) writeInMemory(out io.Writer) {
 	switch in, on := p.InMemory, p.Of(p.Asked); {
 	case in == nil:
 	case in.Problem != "":
-		fmt.Fprintf(out, "  with the optimizer's slots in memory, not on disk: %s\n", in.Problem)
+		fmt.Fprintf(out, "  with %s in memory, not on disk: %s\n", offloaded[on.Offload], in.Problem)
 	default:
-		fmt.Fprintf(out, "  with the optimizer's slots in memory, not on disk: %s at most, %.3f s a step; on disk it takes %.2f times as long\n",
-			mebibytes(in.Memory), in.SecondsPerStep, on.SecondsPerStep/in.SecondsPerStep)
+		fmt.Fprintf(out, "  with %s in memory, not on disk: %s at most, %.3f s a step; on disk it takes %.2f times as long\n",
+			offloaded[on.Offload], mebibytes(in.Memory), in.SecondsPerStep, on.SecondsPerStep/in.SecondsPerStep)
 	}
 }
 
 // onDisk says what slots on disk would change where the training does not fit otherwise; it follows a
 // sentence.
 func (p *Plan) onDisk() string {
-	switch on := p.OnDisk; {
-	case on == nil:
+	on := p.OnDisk
+	if on == nil {
 		return ""
-	case on.Problem != "":
-		return fmt.Sprintf(". With the optimizer's slots on disk (--set strategy.offload=disk): %s", on.Problem)
-	default:
-		return fmt.Sprintf(". With the optimizer's slots on disk (--set strategy.offload=disk) --batch-size %d takes %s at most, %.3f s a step", on.BatchSize, mebibytes(on.Memory), on.SecondsPerStep)
 	}
+	with := fmt.Sprintf(". With %s on disk (--set strategy.offload=%s)", offloaded[on.Offload], on.Offload)
+	if on.Problem != "" {
+		return fmt.Sprintf("%s: %s", with, on.Problem)
+	}
+	return fmt.Sprintf("%s --batch-size %d takes %s at most, %.3f s a step", with, on.BatchSize, mebibytes(on.Memory), on.SecondsPerStep)
 }
 
 // worth is how much faster a batch size must be to be worth a change.

@@ -56,6 +56,8 @@ type Start struct {
 	// or initialize it.
 	InitSeconds float64 `json:"init_seconds,omitempty"`
 	Memory
+	// OffloadedBytes is the size of what is in files instead of in memory (strategy.offload).
+	OffloadedBytes int64 `json:"offloaded_bytes,omitempty"`
 	// PeakFLOPS is the machine's measured peak in floating point operations per second; 0 if it was not
 	// measured.
 	PeakFLOPS float64 `json:"peak_flops,omitempty"`
