@@ -127,7 +127,7 @@ func TestOffloadAllMemory(t *testing.T) {
 	long(t)
 	const layers, hidden = 12, 512
 	p := testParams(t)
-	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval, p.Train.BatchSize = 3, 2, 2, 4
+	p.Train.Steps, p.Train.EvalInterval, p.Checkpoint.Interval, p.Train.BatchSize = 3, params.NoEval, 2, 4
 	p.InitValues, p.Strategy.Offload, p.Runtime.Lanes = params.ValuesOfSeed, params.OffloadAll, 1
 	p.Graph = testkit.Export(t, configOf(layers), "--pooling", "mean")
 	small := peakAnonymous(t, p)

@@ -41,7 +41,7 @@ func (c *Checkpoints) waitOffloaded(ctx context.Context) error {
 // Variables that are not in memory, of which there may be more than memory has, are read into it in parts:
 // of so many bytes at least, and as many as are this share of all.
 const (
-	offloadedPart  = 64 << 20
+	offloadedPart  = 16 << 20
 	offloadedShare = 64 // each kind of assignment makes TensorFlow prepare the graph once more
 )
 
