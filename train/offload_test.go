@@ -120,9 +120,9 @@ func peakAnonymous(t *testing.T, p params.Params) (peak int64) {
 	}
 }
 
-// TestOffloadAllMemory trains a model whose AdamW state is more than four times the memory that it may take
-// in addition to what the same training of a narrow one of as many layers takes, whose graph is as large: as
-// it starts, trains and saves.
+// TestOffloadAllMemory trains a model whose AdamW state is more than twice the memory that it may take in
+// addition to what the same training of a narrow one of as many layers takes, whose graph is as large: as it
+// starts, trains and saves.
 func TestOffloadAllMemory(t *testing.T) {
 	long(t)
 	const layers, hidden = 12, 512
@@ -137,8 +137,8 @@ func TestOffloadAllMemory(t *testing.T) {
 	state := 16 * export.Contract.Parameters()
 	took := peakAnonymous(t, p) - small
 	t.Logf("%d MiB of variables, gradients and slots; %d MiB in memory beside the %d MiB of a narrow one", state>>20, took>>20, small>>20)
-	if took > state/4 {
-		t.Errorf("the model takes %d MiB more than a narrow one; expected at most a quarter of its state of %d MiB", took>>20, state>>20)
+	if took > state/2 {
+		t.Errorf("the model takes %d MiB more than a narrow one; expected at most half of its state of %d MiB", took>>20, state>>20)
 	}
 }
 
