@@ -35,6 +35,10 @@ attention_mask and token_type_ids, int32 [batch, length], and returns logits and
 probabilities. Its assets hold the vocabulary, if the model takes texts, and the labels.
 TensorFlow Serving, Python, tfgo and gorbit-predict can load it.
 
+With --precision int8 the dense layers compute with whole numbers of 8 bits, which takes
+less time and memory. What it costs is measured on a split with labels, and written
+beside the model; a model that loses more than --max-lost is not written.
+
 With --format huggingface it writes config.json, model.safetensors, the tokenizer's
 files and a model card instead, which Hugging Face's transformers loads.`,
 		Example: `  gorbit export --run runs/mrpc --out served/mrpc
@@ -45,7 +49,9 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "`FOLDER` to write (required)")
 	format := formatSavedModel
+	rounded := rounding{limit: 0.5}
 	f.StringVar(&format, "format", format, "what to write; huggingface is for Hugging Face's transformers `savedmodel|huggingface`")
+	rounded.add(f)
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing model")
 	addTokenizer(f, &o.Vocab, "(default: the run's)")
 	f.BoolVar(&o.Tokenizer.Lowercase, "lowercase", true, "whether the vocabulary is uncased (default: as in the run's data)")
@@ -59,6 +65,12 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		}
 		if format != formatSavedModel && format != formatHuggingFace {
 			return usagef("--format is %q; expected %s or %s", format, formatSavedModel, formatHuggingFace)
+		}
+		if o.Int8 = rounded.precision == precisionInt8; o.Int8 && format != formatSavedModel {
+			return usagef("--precision int8 and --format %s are given; expected --format %s: transformers does not read such weights", format, formatSavedModel)
+		}
+		if err := rounded.check(f); err != nil {
+			return err
 		}
 		if remote, err := vfs.RemoteOf(o.Out); err != nil {
 			return usagef("--out: %w", err)
@@ -81,7 +93,7 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 		if err != nil {
 			return err
 		}
-		step, ask, err := exportRun(cmd.Context(), r, env, format, o, f.Changed("lowercase"))
+		step, ask, err := exportRun(cmd.Context(), r, env, format, o, f.Changed("lowercase"), rounded)
 		if err != nil {
 			return err
 		}
@@ -93,13 +105,18 @@ files and a model card instead, which Hugging Face's transformers loads.`,
 
 // exportRun writes the model of a run's checkpoint. It returns the checkpoint's step, and the
 // flags with which to ask the model.
-func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o servable.Options, lowercaseGiven bool) (step int64, ask string, err error) {
+func exportRun(ctx context.Context, r runFlags, env train.Env, format string, o servable.Options, lowercaseGiven bool, rounded rounding) (step int64, ask string, err error) {
 	run, step, err := r.open(ctx, env, true)
 	if err != nil {
 		return 0, "", err
 	}
 	defer run.Close()
 	o.Export = run.Export
+	if o.Int8 {
+		if o.Measure, err = rounded.measure(run, env); err != nil {
+			return 0, "", err
+		}
+	}
 	if err := completeInputs(&o, run, lowercaseGiven); err != nil {
 		return 0, "", err
 	}

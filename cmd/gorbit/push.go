@@ -235,7 +235,7 @@ func (p *pushFlags) pushRun(ctx context.Context, env train.Env) (int64, error) {
 	}
 	defer os.RemoveAll(staged)
 	out := filepath.Join(staged, path.Base(p.config.Repo)) // the name is the title of the model card
-	step, _, err := exportRun(ctx, p.run, env, p.format, servable.Options{Out: out}, false)
+	step, _, err := exportRun(ctx, p.run, env, p.format, servable.Options{Out: out}, false, rounding{})
 	if err != nil {
 		return 0, err
 	}

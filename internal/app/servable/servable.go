@@ -57,6 +57,10 @@ type Options struct {
 	Pairs *bool
 	// Maker is how the model makes texts; nil if it does not.
 	Maker *predict.Maker
+	// Int8 makes the model compute its dense layers in int8, see package int8. Measure, if it is not nil, is
+	// called with the folder then, which has all but the description's Int8.Quality: what it returns is that.
+	Int8    bool
+	Measure func(ctx context.Context, dir string) (*layout.Quality, error)
 	// Out is the folder to write. It must not exist. With Overwrite it may be a served
 	// model, which is replaced.
 	Out       string
@@ -173,7 +177,16 @@ func write(ctx context.Context, o Options, dir string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", template, err)
 	}
-	description, vocab, err := describe(model, o)
+	d, vocab, err := describe(model, o)
+	if err != nil {
+		return err
+	}
+	if o.Int8 {
+		if data, d.Int8, err = round(data, tensors); err != nil {
+			return fmt.Errorf("%s: %w", template, err)
+		}
+	}
+	description, err := encode(d)
 	if err != nil {
 		return err
 	}
@@ -206,6 +219,11 @@ func write(ctx context.Context, o Options, dir string) error {
 	}
 	if err := checkpoint.WriteBundle(ctx, filepath.Join(dir, filepath.FromSlash(layout.VariablesPrefix)), tensors); err != nil {
 		return err
+	}
+	if o.Int8 && o.Measure != nil {
+		if err := o.measure(ctx, dir, d); err != nil {
+			return err
+		}
 	}
 	if err := vfs.SyncDir(filepath.Join(dir, layout.AssetsFolder)); err != nil {
 		return err
@@ -257,7 +275,7 @@ func (o Options) answers(outputs map[string]*spb.TensorInfo) []layout.Answer {
 const firstSlots = 2
 
 // describe builds the description and reads the vocabulary.
-func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, err error) {
+func describe(model *spb.MetaGraphDef, o Options) (d *layout.Description, vocab []byte, err error) {
 	c := o.Export.Contract
 	vocabName, sum, prepared := "", "", text.Config{}
 	if o.Vocab != "" {
@@ -276,7 +294,7 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 	if !ok {
 		return nil, nil, fmt.Errorf("the graph's serving model has no signature %s", layout.Signature)
 	}
-	d := &layout.Description{
+	d = &layout.Description{
 		Format: layout.Format, Version: layout.Version,
 		Task:        c.Task,
 		Labels:      o.Labels,
@@ -299,11 +317,13 @@ func describe(model *spb.MetaGraphDef, o Options) (description, vocab []byte, er
 	if d.Model, err = json.Marshal(c.Model); err != nil {
 		return nil, nil, err
 	}
-	if err := d.Validate(); err != nil {
-		return nil, nil, err
-	}
-	description, err = json.MarshalIndent(d, "", " ")
-	return append(description, '\n'), vocab, err
+	return d, vocab, d.Validate()
+}
+
+// encode returns the file of a description.
+func encode(d *layout.Description) ([]byte, error) {
+	out, err := json.MarshalIndent(d, "", " ")
+	return append(out, '\n'), err
 }
 
 // describeGeneration says how texts are made.

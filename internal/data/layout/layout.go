@@ -102,7 +102,44 @@ type Description struct {
 	Calls      map[string]Call `json:"calls,omitempty"`
 	// Model is the contract's description of the model.
 	Model json.RawMessage `json:"model"`
+	// Int8 describes a model whose dense layers compute in int8; nil of others.
+	Int8 *Int8 `json:"int8,omitempty"`
 }
+
+// Int8 describes which layers of a model compute in int8, and what it costs.
+type Int8 struct {
+	// Layers is the number of matrices, and Weights that of their numbers.
+	Layers  int   `json:"layers"`
+	Weights int64 `json:"weights"`
+	// Quality is nil if it was not measured.
+	Quality *Quality `json:"quality,omitempty"`
+}
+
+// Quality compares a model with the same in float32, on the examples of a split.
+type Quality struct {
+	Split    string `json:"split"`
+	Examples int    `json:"examples"`
+	// Metric is accuracy, the share of right labels, or loss. Float32 and Int8 are its values.
+	Metric  string  `json:"metric"`
+	Float32 float64 `json:"float32"`
+	Int8    float64 `json:"int8"`
+	// Different is the share of answers that differ.
+	Different float64 `json:"different"`
+}
+
+// Lost returns how much worse the model is than in float32: points of accuracy, or percent of the loss.
+func (q Quality) Lost() float64 {
+	if q.Metric == MetricAccuracy {
+		return 100 * (q.Float32 - q.Int8)
+	}
+	return 100 * (q.Int8 - q.Float32) / q.Float32
+}
+
+// Values of Quality.Metric.
+const (
+	MetricAccuracy = "accuracy"
+	MetricLoss     = "loss"
+)
 
 // Call has the tensors of a signature, as the description's Inputs and Outputs.
 type Call struct {

@@ -12,6 +12,8 @@
 // the last digit of exp and erf, and uses the same random numbers. Its results do not depend on the
 // number of threads: sums over rows are sums of blocks of a fixed size, added in order.
 //
+//	dense_int8                       x, w -> y
+//	dense_bias_int8, dense_gelu_int8 x, w, bias -> y
 //	gelu                             x -> y
 //	gelu_gradient                    dy, x -> dx, dbias, y
 //	residual_norm                    x, residual, scale, offset, epsilon -> y
@@ -49,6 +51,10 @@
 // window if there is one, so that a token of a long row costs what one of a short row does. One
 // more operation, Squares, sums the squares of many tensors. Mapped makes tensors of files, and
 // MappedUpdate are updates of slots in such tensors, with the bits of those above.
+//
+// dense_int8 is the product of rows that are rounded to 255 steps each and a matrix of such numbers,
+// w, as package int8 makes it. The sums are whole numbers, and what follows them, but for GELU, is
+// rounded in the same way everywhere: results do not depend on the instruction set.
 //
 // The kernels are written for vectors of any width and compiled for AVX-512 and for AVX2 with FMA, or
 // for NEON on 64-bit ARM, and for the compiler's default target. The widest version that the processor

@@ -15,6 +15,7 @@ package kernels
 // void gorbit_drop_all(void);
 // bool gorbit_available(int op);
 // const char* gorbit_op(int op, int kind, int i);
+// void gorbit_int8_plain(bool plain);
 import "C"
 
 import (
@@ -104,6 +105,10 @@ func Use(instructions string) error {
 
 // Instructions returns the instruction set of the kernels. They must be registered.
 func Instructions() string { return C.GoString(C.gorbit_instructions()) }
+
+// PlainInt8 sets whether products of int8 numbers do without the extensions of the instruction set that
+// are for them, such as AVX512_VNNI. Results do not depend on it.
+func PlainInt8(plain bool) { C.gorbit_int8_plain(C.bool(plain)) }
 
 // Ops returns the operations that can replace functions of an export; those of updates only
 // in releases of TensorFlow whose C API lets a kernel reach a variable.

@@ -183,6 +183,39 @@ typedef struct {
   bool failed;
 } NextAttention;
 
+// Matrices of int8 numbers stand in panels of 16 columns: of each four rows, 4 numbers of every column;
+// then every column's scale, a float; then the sum of its numbers, an int32.
+enum { kPanelColumns = 16, kPanelBytes = 4 * kPanelColumns, kPanelRest = 2 };
+
+// Rows of a product of int8 numbers that a task computes.
+enum { kInt8Rows = 96 };
+
+typedef struct {
+  int64_t rows, inputs, outputs;
+  const float *x, *bias;  // bias: NULL for none
+  const int8_t* w;        // [outputs / 16, inputs / 4 + 2, 16, 4 bytes]
+  bool gelu;
+  int8_t* q;    // [rows, inputs]: x in steps
+  float* step;  // [rows]
+  float* y;
+} Int8;
+
+// The tasks of gorbit_parallel for products of int8 numbers: steps of blocks of rows, then product of
+// gorbit_int8_tasks. They belong to the instruction set `of`.
+typedef struct {
+  const char *of, *name;
+  void (*steps)(void*, int64_t);
+  void (*product)(void*, int64_t);
+} Int8Tasks;
+
+// gorbit_int8 returns the tasks of an instruction set: those of its fastest extension that this processor
+// has. gorbit_int8_plain sets whether extensions are left out, for tests.
+const Int8Tasks* gorbit_int8(const char* instructions);
+void gorbit_int8_plain(bool plain);
+
+// gorbit_int8_count returns the number of tasks of a product.
+int64_t gorbit_int8_count(const Int8* a);
+
 // The tasks of gorbit_parallel, for one instruction set.
 typedef struct {
   const char* name;

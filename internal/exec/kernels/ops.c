@@ -199,6 +199,46 @@ static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
+// dense_int8(x, w) -> y, dense_bias_int8(x, w, bias) -> y, and dense_gelu_int8(x, w, bias) -> y
+static void dense(TF_OpKernelContext* context, bool biased, bool activated) {
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  const float* x = vector(&c, 0, dims[0] * dims[1]);
+  TF_Tensor* w = input(&c, 1);
+  int64_t panels = dim(&c, w, 3, 0), fours = dim(&c, w, 3, 1) - kPanelRest;
+  if (ok(&c) && (fours * 4 != dims[1] || fours % 4 != 0 || TF_Dim(w, 2) != kPanelColumns)) {
+    fail(&c, TF_INVALID_ARGUMENT, "the packed matrix is for another number of columns than x has");
+  }
+  Int8 a = {.rows = dims[0], .inputs = dims[1], .outputs = panels * kPanelColumns, .x = x, .gelu = activated};
+  if (biased) a.bias = vector(&c, 2, a.outputs);
+  a.y = output(&c, 0, 2, (int64_t[]){a.rows, a.outputs});
+  a.q = (int8_t*)temporary(&c, (a.rows * a.inputs + 3) / 4);
+  a.step = temporary(&c, a.rows);
+  if (ok(&c)) {
+    a.w = TF_TensorData(w);
+    const Int8Tasks* tasks = gorbit_int8(gorbit_tasks()->name);
+    gorbit_parallel(blocks(a.rows), tasks->steps, &a);
+    gorbit_parallel(gorbit_int8_count(&a), tasks->product, &a);
+  }
+  end(&c);
+}
+
+static void dense_int8(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  dense(context, false, false);
+}
+
+static void dense_bias_int8(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  dense(context, true, false);
+}
+
+static void dense_gelu_int8(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  dense(context, true, true);
+}
+
 // residual_norm(x, residual, scale, offset, epsilon) -> y, and
 // residual_norm_dropout(..., rate, key, counter) -> y, normalized, reciprocal, keep
 static void norm(TF_OpKernelContext* context, bool train) {
@@ -1112,6 +1152,11 @@ static const struct {
    {"dqkv: " type}}
 #define SAVED(type) \
   "q: " type, "k: " type, "v: " type, "weights: " type, "dropped: " type
+    {"GorbitDenseInt8", dense_int8, unknown, false, {"x: float", "w: int32"}, {"y: float"}},
+    {"GorbitDenseBiasInt8", dense_bias_int8, unknown, false,
+     {"x: float", "w: int32", "bias: float"}, {"y: float"}},
+    {"GorbitDenseGeluInt8", dense_gelu_int8, unknown, false,
+     {"x: float", "w: int32", "bias: float"}, {"y: float"}},
     {"GorbitGelu", gelu, same, false, {"x: float"}, {"y: float"}},
     {"GorbitGeluGradient", gelu_gradient, same, false, {"dy: float", "x: float"},
      {"dx: float", "dbias: float", "y: float"}},

@@ -1,0 +1,130 @@
+package int8
+
+import (
+	"fmt"
+	"slices"
+
+	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
+	opb "github.com/wamuir/graft/tensorflow/core/framework/op_def_go_proto"
+	tpb "github.com/wamuir/graft/tensorflow/core/framework/tensor_go_proto"
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+)
+
+// exact is the most rows of a product whose sums of whole numbers float32 holds exactly.
+const exact = 1024
+
+// least is the largest number of a row below which it counts as zeros, as in the kernel.
+const least = 1e-30
+
+// function returns the name of the function of a product with a matrix of so many rows: of that of
+// TensorFlow's operations.
+func (r *rewriter) function(name string, rows int64, gelu string) string {
+	full := fmt.Sprintf("__gorbit_%s_%d", name, rows)
+	if gelu != "" {
+		full += "_" + gelu
+	}
+	if !slices.ContainsFunc(r.made, func(f *fpb.FunctionDef) bool { return f.GetSignature().GetName() == full }) {
+		r.made = append(r.made, Function(full, name, rows, gelu))
+	}
+	return full
+}
+
+// body is the body of a function that is made node by node.
+type body struct{ nodes []*npb.NodeDef }
+
+// node adds a node and returns its first output.
+func (b *body) node(op, output string, inputs []string, attrs map[string]*apb.AttrValue) string {
+	name := fmt.Sprintf("n%d", len(b.nodes))
+	b.nodes = append(b.nodes, &npb.NodeDef{Name: name, Op: op, Input: inputs, Attr: attrs})
+	return name + ":" + output + ":0"
+}
+
+func (b *body) float(v float32) string {
+	return b.constant(&tpb.TensorProto{Dtype: dtpb.DataType_DT_FLOAT, TensorShape: shapeOf(nil), FloatVal: []float32{v}})
+}
+
+func (b *body) ints(v ...int32) string {
+	return b.constant(&tpb.TensorProto{Dtype: dtpb.DataType_DT_INT32, TensorShape: shapeOf([]int64{int64(len(v))}), IntVal: v})
+}
+
+func (b *body) constant(t *tpb.TensorProto) string {
+	return b.node("Const", "output", nil, map[string]*apb.AttrValue{"dtype": typeOf(t.Dtype), "value": {Value: &apb.AttrValue_Tensor{Tensor: t}}})
+}
+
+const float, index = dtpb.DataType_DT_FLOAT, dtpb.DataType_DT_INT32
+
+func of(t dtpb.DataType) map[string]*apb.AttrValue { return map[string]*apb.AttrValue{"T": typeOf(t)} }
+
+func (b *body) binary(op, x, y string) string { return b.node(op, "z", []string{x, y}, of(float)) }
+
+func (b *body) slice(x string, t dtpb.DataType, begin, size []int32) string {
+	return b.node("Slice", "output", []string{x, b.ints(begin...), b.ints(size...)},
+		map[string]*apb.AttrValue{"T": typeOf(t), "Index": typeOf(index)})
+}
+
+func (b *body) reshape(x string, dims ...int32) string {
+	return b.node("Reshape", "output", []string{x, b.ints(dims...)}, map[string]*apb.AttrValue{"T": typeOf(float), "Tshape": typeOf(index)})
+}
+
+func (b *body) cast(x string, from, to dtpb.DataType) string {
+	return b.node("Cast", "y", []string{x}, map[string]*apb.AttrValue{"SrcT": typeOf(from), "DstT": typeOf(to), "Truncate": {Value: &apb.AttrValue_B{}}})
+}
+
+// Function makes the function `full` of a product with a packed matrix of so many rows, of TensorFlow's
+// operations. name is dense_int8, dense_bias_int8 or dense_gelu_int8, for which gelu names a function.
+func Function(full, name string, rows int64, gelu string) *fpb.FunctionDef {
+	b := new(body)
+	const int8 = dtpb.DataType_DT_INT8
+	n := int32(rows)
+	largest := b.node("Max", "output", []string{b.node("Abs", "y", []string{"x"}, of(float)), b.ints(1)},
+		map[string]*apb.AttrValue{"T": typeOf(float), "Tidx": typeOf(index), "keep_dims": {Value: &apb.AttrValue_B{B: true}}})
+	some := b.node("GreaterEqual", "z", []string{largest, b.float(least)}, of(float))
+	factor := b.node("SelectV2", "output", []string{some, b.binary("RealDiv", b.float(Steps), largest), b.float(0)}, of(float))
+	x := b.node("Round", "y", []string{b.binary("Mul", "x", factor)}, of(float))
+
+	bitcast := func(x string, to dtpb.DataType) string {
+		return b.node("Bitcast", "output", []string{x}, map[string]*apb.AttrValue{"T": typeOf(PackedType), "type": typeOf(to)})
+	}
+	w := b.cast(bitcast(b.slice("w", PackedType, []int32{0, 0, 0}, []int32{-1, n / fours, -1}), int8), int8, float)
+	w = b.node("Transpose", "y", []string{w, b.ints(1, 3, 0, 2)}, map[string]*apb.AttrValue{"T": typeOf(float), "Tperm": typeOf(index)})
+	w = b.reshape(w, n, -1)
+	scale := bitcast(b.slice("w", PackedType, []int32{0, n / fours, 0}, []int32{-1, 1, -1}), float)
+	scale = b.binary("Mul", b.binary("Mul", largest, b.float(1.0/Steps)), b.reshape(scale, -1))
+
+	y := b.binary("Mul", b.exactly(x, w, n), scale)
+	if name != "dense_int8" {
+		y = b.binary("AddV2", y, "bias")
+	}
+	if gelu != "" {
+		list := &apb.AttrValue{Value: &apb.AttrValue_List{List: &apb.AttrValue_ListValue{Type: []dtpb.DataType{float}}}}
+		text := &apb.AttrValue{Value: &apb.AttrValue_S{}}
+		y = b.node("PartitionedCall", "output", []string{y}, map[string]*apb.AttrValue{"Tin": list, "Tout": list,
+			"f": {Value: &apb.AttrValue_Func{Func: &apb.NameAttrList{Name: gelu}}}, "config": text, "config_proto": text, "executor_type": text})
+	}
+	return &fpb.FunctionDef{
+		Signature: &opb.OpDef{Name: full, InputArg: arguments(name != "dense_int8"), OutputArg: []*opb.OpDef_ArgDef{{Name: "y", Type: float}}},
+		NodeDef:   b.nodes,
+		Ret:       map[string]string{"y": y},
+		Attr:      map[string]*apb.AttrValue{"_implements": {Value: &apb.AttrValue_S{S: []byte("gorbit." + name)}}},
+	}
+}
+
+// exactly returns a product of whole numbers, rounded once: parts of it are exact in float32.
+func (b *body) exactly(x, w string, rows int32) string {
+	product := func(x, w string) string {
+		return b.node("MatMul", "product", []string{x, w}, of(float))
+	}
+	if rows <= exact {
+		return product(x, w)
+	}
+	const double = dtpb.DataType_DT_DOUBLE
+	var parts []string
+	for at := int32(0); at < rows; at += exact {
+		n := min(exact, rows-at)
+		parts = append(parts, b.cast(product(b.slice(x, float, []int32{0, at}, []int32{-1, n}), b.slice(w, float, []int32{at, 0}, []int32{n, -1})), float, double))
+	}
+	sum := b.node("AddN", "sum", parts, map[string]*apb.AttrValue{"T": typeOf(double), "N": {Value: &apb.AttrValue_I{I: int64(len(parts))}}})
+	return b.cast(sum, double, float)
+}

@@ -1,0 +1,404 @@
+package int8
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
+	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
+	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
+	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
+	spb "github.com/wamuir/graft/tensorflow/core/protobuf/for_core_protos_go_proto"
+)
+
+// ErrNone says that a model has no product that can be rewritten.
+var ErrNone = errors.New("no dense layer can be computed in int8; expected float32 products with variables whose rows and columns are multiples of 16")
+
+// Matrix says what a variable of the new graph holds: the matrices of variables of the old graph, by their
+// keys in checkpoints, side by side. There are none if another variable has the matrix now.
+type Matrix struct {
+	Of []string
+	// Shape is that before packing.
+	Shape []int64
+}
+
+// Rewrite rewrites the graph in place. It returns what the variables hold that change, by their keys in
+// checkpoints. The error is ErrNone if there are none.
+func Rewrite(meta *spb.MetaGraphDef) (map[string]Matrix, error) {
+	r := newRewriter(meta)
+	for _, s := range r.scopes {
+		s.dropAliases()
+	}
+	for _, s := range r.scopes {
+		r.link(s)
+	}
+	r.checkProducers()
+	variables := r.variables()
+	if len(r.rows) == 0 {
+		return nil, ErrNone
+	}
+	matrices := make(map[string]Matrix)
+	handles := make(map[string]string, len(variables)) // keys by nodes
+	for key, node := range variables {
+		if r.chosen("", node.GetName()) {
+			matrices[key] = Matrix{[]string{key}, dims(node.GetAttr()["shape"].GetShape())}
+			handles[node.GetName()] = key
+		}
+	}
+	r.merge(matrices, handles)
+	for _, s := range r.scopes {
+		r.retype(s)
+	}
+	for key, m := range matrices {
+		node := variables[key]
+		node.Attr["dtype"] = typeOf(PackedType)
+		node.Attr["shape"] = &apb.AttrValue{Value: &apb.AttrValue_Shape{Shape: shapeOf(PackedShape(m.Shape))}}
+		if err := describe(meta.GetObjectGraphDef(), key, PackedShape(m.Shape)); err != nil {
+			return nil, err
+		}
+	}
+	r.library.Function = append(r.library.Function, r.made...)
+	return matrices, nil
+}
+
+// scope is the graph, or a function.
+type scope struct {
+	name  string // "" is the graph
+	f     *fpb.FunctionDef
+	nodes []*npb.NodeDef
+}
+
+// rewriter finds which tensors hold matrices. Tensors that pass on each other's values are one set.
+type rewriter struct {
+	library *fpb.FunctionDefLibrary
+	scopes  []*scope
+	by      map[string]*scope
+	graph   []*npb.NodeDef
+	parent  map[element]element
+	bad     map[element]bool
+	used    map[element]bool
+	rows    map[element]int64     // of the sets that are chosen, by their roots
+	merged  map[*npb.NodeDef]bool // nodes that joined matrices which are in one variable now
+	made    []*fpb.FunctionDef
+}
+
+// element is a tensor or the handle of a variable.
+type element struct{ scope, ref string }
+
+func newRewriter(meta *spb.MetaGraphDef) *rewriter {
+	g := meta.GetGraphDef()
+	r := &rewriter{library: g.GetLibrary(), graph: g.GetNode(), by: make(map[string]*scope), parent: make(map[element]element),
+		bad: make(map[element]bool), used: make(map[element]bool), rows: make(map[element]int64), merged: make(map[*npb.NodeDef]bool)}
+	r.scopes = append(r.scopes, &scope{nodes: g.GetNode()})
+	for _, f := range g.GetLibrary().GetFunction() {
+		r.scopes = append(r.scopes, &scope{f.GetSignature().GetName(), f, f.GetNodeDef()})
+	}
+	for _, s := range r.scopes {
+		r.by[s.name] = s
+	}
+	return r
+}
+
+func (r *rewriter) root(e element) element {
+	for {
+		p, ok := r.parent[e]
+		if !ok || p == e {
+			return e
+		}
+		e = p
+	}
+}
+
+func (r *rewriter) join(a, b element) {
+	if a, b = r.root(a), r.root(b); a != b {
+		r.parent[a] = b
+		r.bad[b] = r.bad[b] || r.bad[a]
+		r.used[b] = r.used[b] || r.used[a]
+	}
+}
+
+func (r *rewriter) spoil(e element) {
+	r.parent[e] = r.root(e)
+	r.bad[r.root(e)] = true
+}
+
+// at returns the element of an input in a scope; ok is false for a control input.
+func (s *scope) at(input string) (e element, ok bool) {
+	if strings.HasPrefix(input, "^") {
+		return element{}, false
+	}
+	if s.name == "" {
+		input = strings.TrimSuffix(input, ":0")
+	}
+	return element{s.name, input}, true
+}
+
+// out returns the element of an output of a node.
+func (s *scope) out(n *npb.NodeDef, name string, i int) element {
+	if s.name != "" {
+		return element{s.name, fmt.Sprintf("%s:%s:%d", n.GetName(), name, i)}
+	}
+	if i == 0 {
+		return element{"", n.GetName()}
+	}
+	return element{"", fmt.Sprintf("%s:%d", n.GetName(), i)}
+}
+
+// link joins the tensors that the nodes of a scope pass on, and spoils those that they use in other ways.
+func (r *rewriter) link(s *scope) {
+	for _, n := range s.nodes {
+		callee := r.callee(n)
+		for name, a := range n.GetAttr() {
+			r.spoilArguments(a, callee, name)
+		}
+		for i, input := range n.GetInput() {
+			e, ok := s.at(input)
+			if !ok {
+				continue
+			}
+			r.parent[e] = r.root(e)
+			switch op := n.GetOp(); {
+			case op == "ReadVariableOp":
+				r.join(e, s.out(n, "value", 0))
+			case op == "AssignVariableOp":
+				if first, ok := s.at(n.GetInput()[0]); ok {
+					r.join(e, first)
+				}
+			case op == "Identity":
+				r.join(e, s.out(n, "output", 0))
+			case op == "IdentityN":
+				r.join(e, s.out(n, "output", i))
+			case op == "ConcatV2" && s.byColumns(n):
+				if i < len(n.GetInput())-1 {
+					r.join(e, s.out(n, "output", 0))
+				}
+			case callee != nil && i < len(callee.f.GetSignature().GetInputArg()):
+				r.join(e, element{callee.name, callee.f.GetSignature().GetInputArg()[i].GetName()})
+			case op == "MatMul" && i == 1 && s.name != "" && plain(n):
+				r.used[r.root(e)] = true
+			case op == "DisableCopyOnRead" || op == "VarIsInitializedOp" || op == "SaveV2":
+			default:
+				r.spoil(e)
+			}
+		}
+	}
+	if s.f != nil {
+		for _, ref := range s.f.GetRet() {
+			r.spoil(element{s.name, ref})
+		}
+	}
+}
+
+// callee returns the function that a node calls, or nil.
+func (r *rewriter) callee(n *npb.NodeDef) *scope {
+	if op := n.GetOp(); op != "PartitionedCall" && op != "StatefulPartitionedCall" {
+		return nil
+	}
+	return r.by[n.GetAttr()["f"].GetFunc().GetName()]
+}
+
+// spoilArguments spoils the arguments of functions that an attribute names, except for that of a call.
+func (r *rewriter) spoilArguments(a *apb.AttrValue, callee *scope, name string) {
+	all := slices.Clone(a.GetList().GetFunc())
+	if f := a.GetFunc(); f != nil && !(name == "f" && callee != nil) {
+		all = append(all, f)
+	}
+	for _, f := range all {
+		if s := r.by[f.GetName()]; s != nil && s.f != nil {
+			for _, arg := range s.f.GetSignature().GetInputArg() {
+				r.spoil(element{s.name, arg.GetName()})
+			}
+		}
+	}
+}
+
+// plain reports whether a MatMul multiplies float32 matrices as they are.
+func plain(n *npb.NodeDef) bool {
+	a := n.GetAttr()
+	return a["T"].GetType() == dtpb.DataType_DT_FLOAT && !a["transpose_a"].GetB() && !a["transpose_b"].GetB()
+}
+
+// byColumns reports whether a ConcatV2 puts matrices side by side.
+func (s *scope) byColumns(n *npb.NodeDef) bool {
+	in := n.GetInput()
+	name, _, _ := strings.Cut(in[len(in)-1], ":")
+	c := s.node(name)
+	v := c.GetAttr()["value"].GetTensor()
+	return c.GetOp() == "Const" && len(v.GetIntVal()) == 1 && v.GetIntVal()[0] == 1
+}
+
+func (s *scope) node(name string) *npb.NodeDef {
+	i := slices.IndexFunc(s.nodes, func(n *npb.NodeDef) bool { return n.GetName() == name })
+	if i < 0 {
+		return nil
+	}
+	return s.nodes[i]
+}
+
+// checkProducers spoils the sets with a tensor that comes from elsewhere.
+func (r *rewriter) checkProducers() {
+	made := make(map[element]bool)
+	for _, s := range r.scopes {
+		for _, a := range s.f.GetSignature().GetInputArg() {
+			made[element{s.name, a.GetName()}] = true
+		}
+		for _, n := range s.nodes {
+			switch n.GetOp() {
+			case "VarHandleOp":
+				made[s.out(n, "resource", 0)] = true
+			case "ReadVariableOp":
+				made[s.out(n, "value", 0)] = true
+			case "Identity", "ConcatV2":
+				made[s.out(n, "output", 0)] = true
+			case "IdentityN":
+				for i := range n.GetInput() {
+					made[s.out(n, "output", i)] = true
+				}
+			case "RestoreV2":
+				for i := range n.GetAttr()["dtypes"].GetList().GetType() {
+					made[s.out(n, "tensors", i)] = true
+				}
+			}
+		}
+	}
+	for _, e := range slices.Collect(maps.Keys(r.parent)) {
+		if !made[e] {
+			r.spoil(e)
+		}
+	}
+}
+
+// variables finds the variable of each key that the model restores, and chooses the sets of which all
+// variables fit and have the same number of rows.
+func (r *rewriter) variables() map[string]*npb.NodeDef {
+	found := make(map[string]*npb.NodeDef)
+	for _, call := range r.graph {
+		f := r.callee(call)
+		if f == nil {
+			continue
+		}
+		for _, n := range f.nodes {
+			if n.GetOp() == "AssignVariableOp" {
+				key, arg := f.key(n.GetInput()[1]), f.argument(n.GetInput()[0])
+				if key != "" && arg >= 0 {
+					name, _, _ := strings.Cut(call.GetInput()[arg], ":")
+					found[key] = r.by[""].node(name)
+				}
+			}
+		}
+	}
+	keyed := make(map[*npb.NodeDef]bool)
+	for _, n := range found {
+		keyed[n] = true
+	}
+	rows := make(map[element]int64)
+	for _, n := range r.graph {
+		if n.GetOp() != "VarHandleOp" {
+			continue
+		}
+		root, shape := r.root(element{"", n.GetName()}), dims(n.GetAttr()["shape"].GetShape())
+		if !keyed[n] || n.GetAttr()["dtype"].GetType() != dtpb.DataType_DT_FLOAT || !Fits(shape) || rows[root] > 0 && rows[root] != shape[0] {
+			r.bad[root] = true
+			continue
+		}
+		rows[root] = shape[0]
+	}
+	for root, n := range rows {
+		if r.used[root] && !r.bad[root] {
+			r.rows[root] = n
+		}
+	}
+	return found
+}
+
+// PackedType is the type of packed matrices.
+const PackedType = dtpb.DataType_DT_INT32
+
+// valueSuffix ends the names of variables' values in checkpoints.
+const valueSuffix = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+// key returns the key in checkpoints of a tensor that RestoreV2 makes, or "".
+func (s *scope) key(ref string) string {
+	part := strings.Split(ref, ":")
+	n := s.node(part[0])
+	for n.GetOp() == "Identity" {
+		part = strings.Split(n.GetInput()[0], ":")
+		n = s.node(part[0])
+	}
+	if n.GetOp() != "RestoreV2" || len(part) != 3 {
+		return ""
+	}
+	var i int
+	if _, err := fmt.Sscan(part[2], &i); err != nil {
+		return ""
+	}
+	names, _, _ := strings.Cut(n.GetInput()[1], ":")
+	keys := s.node(names).GetAttr()["value"].GetTensor().GetStringVal()
+	if i >= len(keys) {
+		return ""
+	}
+	return string(keys[i])
+}
+
+// argument returns the index of an argument of a function, or -1.
+func (s *scope) argument(name string) int {
+	for i, a := range s.f.GetSignature().GetInputArg() {
+		if a.GetName() == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *rewriter) chosen(scope, ref string) bool { return r.rowsOf(element{scope, ref}) > 0 }
+
+func (r *rewriter) rowsOf(e element) int64 { return r.rows[r.root(e)] }
+
+// describe says the new form of a variable in the object graph, which Python's loader reads.
+func describe(objects *spb.SavedObjectGraph, key string, shape []int64) error {
+	nodes, at := objects.GetNodes(), int32(0)
+	path := strings.TrimSuffix(key, valueSuffix)
+	for _, name := range strings.Split(path, "/") {
+		name = strings.NewReplacer("..", ".", ".S", "/").Replace(name)
+		next := int32(-1)
+		for _, c := range nodes[at].GetChildren() {
+			if c.GetLocalName() == name {
+				next = c.GetNodeId()
+			}
+		}
+		if next < 0 || int(next) >= len(nodes) {
+			return fmt.Errorf("the graph's objects have no %s", path)
+		}
+		at = next
+	}
+	v := nodes[at].GetVariable()
+	if v == nil {
+		return fmt.Errorf("the graph's object %s is not a variable", path)
+	}
+	v.Dtype, v.Shape = PackedType, shapeOf(shape)
+	return nil
+}
+
+func dims(s *tspb.TensorShapeProto) []int64 {
+	var out []int64
+	for _, d := range s.GetDim() {
+		out = append(out, d.GetSize())
+	}
+	return out
+}
+
+func shapeOf(dims []int64) *tspb.TensorShapeProto {
+	s := new(tspb.TensorShapeProto)
+	for _, d := range dims {
+		s.Dim = append(s.Dim, &tspb.TensorShapeProto_Dim{Size: d})
+	}
+	return s
+}
+
+func typeOf(t dtpb.DataType) *apb.AttrValue {
+	return &apb.AttrValue{Value: &apb.AttrValue_Type{Type: t}}
+}
