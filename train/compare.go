@@ -10,7 +10,6 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
-	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/runner"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/evaluation"
@@ -18,15 +17,27 @@ import (
 	"github.com/gorbit-ml/gorbit/train/task"
 )
 
+// Comparison holds two forms of a model against the labels of a split.
+type Comparison struct {
+	Split    string
+	Examples int
+	// Metric is accuracy, or loss of a model that predicts numbers. Own is its value of the run's model, and
+	// Other that of the other form.
+	Metric     string
+	Own, Other float64
+	// Different is the share of answers that differ.
+	Different float64
+}
+
 // Compare answers the texts of a split with the checkpoint that Load restored and with another form of the
 // same model, which has the same outputs in the same order, and holds both against the labels. split ""
 // means the run's own. The metric is accuracy, which counts each token of a text with tags, or the loss of
 // a model that predicts numbers.
-func (r *Run) Compare(ctx context.Context, split string, other predict.Model) (_ *layout.Quality, err error) {
+func (r *Run) Compare(ctx context.Context, split string, other predict.Model) (_ *Comparison, err error) {
 	if c := r.Export.Contract; !r.TakesTexts() || c.HasParts() || c.Loss == graphs.LossAcross || c.Texts() > 1 || c.Masking != nil || c.HasTargets() {
 		return nil, fault.Usagef("the examples of run %s have no labels to hold a model's answers against; expected a classifier, tags or a regression of texts", r.Folder)
 	}
-	q := &layout.Quality{Split: cmp.Or(split, r.Params.Data.Eval.First())}
+	q := &Comparison{Split: cmp.Or(split, r.Params.Data.Eval.First())}
 	e, err := r.openExamples(ctx, q.Split)
 	if err != nil {
 		return nil, err
@@ -75,8 +86,8 @@ func (r *Run) Compare(ctx context.Context, split string, other predict.Model) (_
 	if q.Examples == 0 {
 		return nil, fault.Usagef("split %s of run %s has no examples; expected some, with labels", q.Split, r.Folder)
 	}
-	q.Metric, q.Float32 = score[0].value()
-	_, q.Int8 = score[1].value()
+	q.Metric, q.Own = score[0].value()
+	_, q.Other = score[1].value()
 	q.Different = different / float64(q.Examples)
 	return q, nil
 }
@@ -142,7 +153,7 @@ func (s *score) count(label, prediction any) {
 // value returns the metric and its value.
 func (s *score) value() (metric string, value float64) {
 	if s.numbers {
-		return layout.MetricLoss, s.loss / s.all
+		return "loss", s.loss / s.all
 	}
-	return layout.MetricAccuracy, s.right / s.all
+	return "accuracy", s.right / s.all
 }

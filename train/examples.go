@@ -43,6 +43,9 @@ func (r *Run) EvaluateExamples(ctx context.Context, split string, each func(eval
 		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
+	if err := e.readOriginals(ctx); err != nil {
+		return err
+	}
 	if !e.predicts() {
 		for {
 			if err := e.next(ctx, nil, each); err != nil {
@@ -110,6 +113,8 @@ func (r *Run) predictRaw(ctx context.Context, split string, each func(predict.An
 type examples struct {
 	run   *Run
 	split string
+	// folder is that of the data.
+	folder string
 	// manifest is that of the records; nil if they have none.
 	manifest  *convert.Manifest
 	outputs   []output
@@ -137,7 +142,7 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 	if err := prepare.PreflightSplit(s, r.Folder, split, prepare.ToEvaluate); err != nil {
 		return nil, err
 	}
-	e := &examples{run: r, split: split, manifest: s.Data.Manifest, outputs: r.outputs()}
+	e := &examples{run: r, split: split, folder: s.Data.Dir, manifest: s.Data.Manifest, outputs: r.outputs()}
 	if r.texts != nil {
 		e.texts = make(map[int64]*evaluation.Generated, len(r.texts.Results))
 		for _, t := range r.texts.Results {
@@ -157,9 +162,6 @@ func (r *Run) openExamples(ctx context.Context, split string) (*examples, error)
 	}
 	if tokenizer != nil && r.TakesTexts() {
 		e.tokenizer = tokenizer
-	}
-	if err := e.readOriginals(ctx, s.Data.Dir, tokenizer); err != nil {
-		return nil, err
 	}
 	if e.data, err = s.OpenSingle(ctx, split, 1, prepare.ToEvaluate); err != nil {
 		return nil, err
@@ -182,10 +184,12 @@ func (r *Run) dataTokenizer(m *convert.Manifest) (*text.Tokenizer, error) {
 }
 
 // readOriginals reads the texts that the records were made of, if the sources are there.
-func (e *examples) readOriginals(ctx context.Context, data string, tokenizer *text.Tokenizer) (err error) {
-	if e.manifest == nil || !e.manifest.HasVocab() || tokenizer == nil {
-		return nil
+func (e *examples) readOriginals(ctx context.Context) error {
+	tokenizer, err := e.run.dataTokenizer(e.manifest)
+	if err != nil || e.manifest == nil || !e.manifest.HasVocab() || tokenizer == nil {
+		return err
 	}
+	data := e.folder
 	from := convert.OriginalsConfig{Data: data, Sources: []string{data, vfs.Dir(data), "."}, Tokenizer: tokenizer}
 	if e.run.Sources != "" {
 		from.Sources = []string{e.run.Sources}

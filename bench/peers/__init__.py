@@ -62,6 +62,7 @@ WEIGHTS = hf.Weights()
 QUALITY = hf.Quality()
 PRETRAIN = hf.Pretrain()
 ONNX = serving.Onnx()
+ONNX8 = serving.OnnxInt8()
 SENTENCES = sentences.Sentences()
 COLUMNS = learning.Columns()
 FIRST = learning.First()
@@ -69,7 +70,7 @@ CT2 = translation.Converter()
 PROMPTS = generation.Prompts()
 PRECISIONS = generation.Precisions()
 PREPARE: tuple[Peer, ...] = (
-    *(GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, PRETRAIN, ONNX, BLOCKS),
+    *(GEMM, DATA, DENSE_DATA, WEIGHTS, QUALITY, PRETRAIN, ONNX, ONNX8, BLOCKS),
     *(PROMPTS, PRECISIONS, CT2, COLUMNS, FIRST, SENTENCES),
 )
 

@@ -21,6 +21,7 @@ class Gorbit(Alone):
     variants = (
         Variant("run", "gorbit serve, a run", on=("cpu",)),
         Variant("exported", "gorbit serve, an exported model", on=("cpu",)),
+        Variant("exported8", "gorbit serve, an exported model in int8", on=("cpu",)),
     )
 
     def command(self, job: plan.Job, python: str) -> list[str]:
@@ -89,6 +90,33 @@ class Onnx(Worker):
         report.info(fused={k: v for k, v in fused.get_fused_operator_statistics().items() if v})
 
 
+class OnnxInt8(Worker):
+    """Makes the ONNX file whose matrices are int8, by ONNX Runtime's own dynamic quantization."""
+
+    name = "onnx8"
+    venv = "ort"
+    variants = (Variant("onnx8", "the ONNX file in int8"),)
+
+    def run(self, job: plan.Job, report: lines.Reporter) -> None:
+        """Writes the file `onnx8` of the file `onnx`."""
+        import onnx
+        from onnxruntime import quantization
+
+        quantization.quantize_dynamic(
+            job.options["onnx"],
+            job.options["onnx8"],
+            per_channel=True,
+            weight_type=quantization.QuantType.QInt8,
+            # The fused operations have no types of their own.
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+        )
+        report.info(onnx8=os.path.getsize(job.options["onnx8"]))
+
+
+INT8 = "-int8"
+"""Ends the names of variants of ONNX Runtime with the file in int8."""
+
+
 class Ort(Worker):
     """ONNX Runtime behind a batcher of this process, without HTTP.
 
@@ -101,6 +129,8 @@ class Ort(Worker):
     variants = (
         Variant("one", "ONNX Runtime, one session on all cores", on=("cpu",)),
         Variant("each", "ONNX Runtime, a session on each core", on=("cpu",)),
+        Variant("one-int8", "ONNX Runtime in int8, one session on all cores", on=("cpu",)),
+        Variant("each-int8", "ONNX Runtime in int8, a session on each core", on=("cpu",)),
     )
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:
@@ -110,7 +140,7 @@ class Ort(Worker):
 
         report.info(onnxruntime=onnxruntime.__version__, tokenizers=tokenizers.__version__)
         cores = len(os.sched_getaffinity(0))
-        sessions = 1 if job.variant == "one" else cores
+        sessions = 1 if job.variant.startswith("one") else cores
         answer_all([answerer(job, cores // sessions) for _ in range(sessions)], job, report)
 
 
@@ -127,9 +157,8 @@ def answerer(job: plan.Job, threads: int) -> Answerer:
     tokenizer.enable_truncation(plan.LENGTH)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(
-        job.options["onnx"], options, providers=["CPUExecutionProvider"]
-    )
+    file = job.options["onnx8" if job.variant.endswith(INT8) else "onnx"]
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
     def answer(batch: Sequence[tuple[str, ...]]) -> np.ndarray:
         encoded = tokenizer.encode_batch(list(batch))
@@ -156,6 +185,7 @@ class OrtPredict(Worker):
     venv = "ort"
     variants = (
         Variant("sorted", "ONNX Runtime, sorted by length, batches of 32, all cores", on=("cpu",)),
+        Variant("sorted-int8", "ONNX Runtime in int8, the same", on=("cpu",)),
     )
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:

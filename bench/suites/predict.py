@@ -106,7 +106,9 @@ def models(options: base.Options, size: str, data: str) -> dict[str, str]:
     made = {
         "weights": folder,
         "onnx": os.path.join(folder, "model.onnx"),
+        "onnx8": os.path.join(folder, "model8.onnx"),
         "exported": os.path.join(options.settings.work, "served", size),
+        "exported8": os.path.join(options.settings.work, "served", f"{size}-int8"),
     }
     initial = os.path.join(folder, "model.safetensors")
     try:
@@ -116,11 +118,15 @@ def models(options: base.Options, size: str, data: str) -> dict[str, str]:
             python = options.settings.venvs["ort"].python
             needs = {**made, "packages": packages(python)}
             base.work(options, peers.ONNX, plan.Job("onnx", size, options=needs))
+        if not options.settings.on_gpu and not os.path.exists(made["onnx8"]):
+            base.work(options, peers.ONNX8, plan.Job("onnx8", size, options=made))
     except base.PrepareError as err:
         options.settings.say(f"{size}: {err}")
     made["run"] = trained(options, size, initial if os.path.exists(initial) else "", data)
-    shutil.rmtree(made["exported"], ignore_errors=True)
-    base.call(options, [options.gorbit, "export", "--run", made["run"], "--out", made["exported"]])
+    for name, flags in (("exported", []), ("exported8", ["--precision", "int8", "--unmeasured"])):
+        shutil.rmtree(made[name], ignore_errors=True)
+        command = [options.gorbit, "export", "--run", made["run"], "--out", made[name], *flags]
+        base.call(options, command)
     return made
 
 

@@ -72,9 +72,11 @@ def test_what_cannot_be_made_is_said_and_gorbit_has_the_weights_of_its_export(
     settings = dataclasses.replace(chosen.settings, work=str(tmp_path), say=said.append)
     made = predict.models(dataclasses.replace(chosen, settings=settings), "tiny", "/data")
     assert said == ["tiny: no torch"]
-    assert [command[1] for command in commands] == ["train", "export"]
+    assert [command[1] for command in commands] == ["train", "export", "export"]
     assert "--init" not in commands[0]
     assert made["run"] in commands[1]
+    assert "--precision" not in commands[1]
+    assert commands[2][-3:] == ["--precision", "int8", "--unmeasured"]
 
 
 def test_the_forward_passes_tell_their_rate():

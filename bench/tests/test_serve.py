@@ -1,5 +1,7 @@
 """Serving: the batcher of ONNX Runtime, and the table."""
 
+import os
+import sys
 import threading
 
 from harness import lines, plan
@@ -65,8 +67,44 @@ def test_the_table_has_the_best_of_each(options):
         line("gorbit-serve", "run", 0, 300.0, 0.02),
         line("ort-serve", "one", 8, 100.0, 0.08),
         line("ort-serve", "one", 16, 150.0, 0.04),
+        line("gorbit-serve", "exported8", 0, 900.0, 0.01),
+        line("ort-serve", "each-int8", 8, 600.0, 0.02),
     ]
     text = serve.written(options("--rounds", "0"), told)
     assert "| 300; 20, 40 |" in text
     assert "| 150; 40, 80 |" in text
-    assert "2.00 times its answers at 0.50 times its p50 with 8 clients" in text
+    assert "best beside ONNX Runtime's: 2.00 times its answers at 0.50 times its p50 with 8" in text
+    assert "in int8 beside ONNX Runtime's: 1.50 times its answers at 0.50 times its p50" in text
+
+
+def test_sessions_are_of_the_file_of_their_variant(monkeypatch, tmp_path):
+    opened = []
+
+    class Session:
+        def __init__(self, file, options, providers):
+            opened.append((file, options.intra_op_num_threads))
+
+    class Tokenizer:
+        def __init__(self, vocab, lowercase):
+            del vocab, lowercase
+
+        def enable_truncation(self, length):
+            del length
+
+    class Module:
+        SessionOptions = type("SessionOptions", (), {})
+        InferenceSession = Session
+        BertWordPieceTokenizer = Tokenizer
+        __version__ = "1"
+
+    for name in ("onnxruntime", "tokenizers"):
+        monkeypatch.setitem(sys.modules, name, Module)
+    monkeypatch.setattr(serving, "answer_all", lambda answerers, job, report: None)
+    needs = {"vocab": "v", "onnx": "m.onnx", "onnx8": "m8.onnx"}
+    cores = len(os.sched_getaffinity(0))
+    for variant in serving.Ort.variants:
+        serving.Ort().run(plan.Job(variant.name, options=needs), lines.Reporter())
+    expected = []
+    for file in ("m.onnx", "m8.onnx"):
+        expected += [(file, cores), *[(file, 1)] * cores]
+    assert opened == expected

@@ -217,6 +217,9 @@ type servedReport struct {
 func (s servedReport) Write(out io.Writer) error {
 	if d := s.Serving; d != nil {
 		fmt.Fprintf(out, "  served model for gorbit-predict: task %s, labels %q, at most %d tokens\n", d.Task, d.Labels, d.MaxLength)
+		if d.Int8 != nil {
+			fmt.Fprintf(out, "  dense layers in int8: %s\n", d.Int8)
+		}
 	}
 	return s.ModelReport.Write(out)
 }

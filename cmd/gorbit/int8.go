@@ -71,10 +71,11 @@ func (r *rounding) measure(run *train.Run, env train.Env) (func(context.Context,
 			return nil, err
 		}
 		defer closeQuietly(model, env.Log)
-		q, err := run.Compare(ctx, r.split, model)
+		c, err := run.Compare(ctx, r.split, model)
 		if err != nil {
 			return nil, fmt.Errorf("measure what int8 loses (--unmeasured writes the model without): %w", err)
 		}
+		q := &layout.Quality{Split: c.Split, Examples: c.Examples, Metric: c.Metric, Float32: c.Own, Int8: c.Other, Different: c.Different}
 		env.Log.Info("in int8", "split", q.Split, "examples", q.Examples, q.Metric, q.Int8, "in_float32", q.Float32, "answers_differ", q.Different)
 		if lost := q.Lost(); lost > r.limit || math.IsNaN(lost) {
 			unit := "points of accuracy"

@@ -23,7 +23,7 @@ import (
 
 // open writes the model of package servable's tests and loads it. It returns the examples of
 // TensorFlow's own answers, and these.
-func open(t *testing.T) (m *Model, examples []text.Encoding, want [][]float64) {
+func open(t *testing.T, with ...func(*servable.Options)) (m *Model, examples []text.Encoding, want [][]float64) {
 	t.Helper()
 	script, err := os.ReadFile(filepath.Join(testkit.Root(), "internal/app/servable/testdata/golden.py"))
 	if err != nil {
@@ -69,9 +69,12 @@ func open(t *testing.T) (m *Model, examples []text.Encoding, want [][]float64) {
 		variables[v.Name] = values["root/"+v.Name]
 	}
 	out := filepath.Join(t.TempDir(), "model[1]") // a pattern, for TensorFlow
-	err = servable.Write(t.Context(), servable.Options{Export: export, Variables: variables, Vocab: filepath.Join(dir, "vocab.txt"),
-		Labels: []string{"bad", "fair", "good"}, Tokenizer: text.Uncased(), MaxLength: 16, Out: out})
-	if err != nil {
+	o := servable.Options{Export: export, Variables: variables, Vocab: filepath.Join(dir, "vocab.txt"),
+		Labels: []string{"bad", "fair", "good"}, Tokenizer: text.Uncased(), MaxLength: 16, Out: out}
+	for _, change := range with {
+		change(&o)
+	}
+	if err = servable.Write(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	if m, err = Open(out, nil); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
+	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/text"
 )
 
@@ -113,6 +114,16 @@ type Int8 struct {
 	Weights int64 `json:"weights"`
 	// Quality is nil if it was not measured.
 	Quality *Quality `json:"quality,omitempty"`
+}
+
+// String says it in words.
+func (i *Int8) String() string {
+	out := fmt.Sprintf("%d matrices of %s weights; ", i.Layers, words.Thousands(i.Weights))
+	q := i.Quality
+	if q == nil {
+		return out + "what that costs was not measured"
+	}
+	return out + fmt.Sprintf("%s %.4f on the %d examples of split %s, %.4f in float32; %.2f%% of the answers differ", q.Metric, q.Int8, q.Examples, q.Split, q.Float32, 100*q.Different)
 }
 
 // Quality compares a model with the same in float32, on the examples of a split.

@@ -31,7 +31,8 @@ func (r *rewriter) function(name string, rows int64, gelu string) string {
 	return full
 }
 
-// body is the body of a function that is made node by node.
+// body is the body of a function that is made node by node. Slice, Transpose and the like are for float32
+// alone: of those on whole numbers, TensorFlow writes to standard error that oneDNN has none.
 type body struct{ nodes []*npb.NodeDef }
 
 // node adds a node and returns its first output.
@@ -59,9 +60,13 @@ func of(t dtpb.DataType) map[string]*apb.AttrValue { return map[string]*apb.Attr
 
 func (b *body) binary(op, x, y string) string { return b.node(op, "z", []string{x, y}, of(float)) }
 
-func (b *body) slice(x string, t dtpb.DataType, begin, size []int32) string {
+func (b *body) slice(x string, begin, size []int32) string {
 	return b.node("Slice", "output", []string{x, b.ints(begin...), b.ints(size...)},
-		map[string]*apb.AttrValue{"T": typeOf(t), "Index": typeOf(index)})
+		map[string]*apb.AttrValue{"T": typeOf(float), "Index": typeOf(index)})
+}
+
+func (b *body) transpose(x string, axes ...int32) string {
+	return b.node("Transpose", "y", []string{x, b.ints(axes...)}, map[string]*apb.AttrValue{"T": typeOf(float), "Tperm": typeOf(index)})
 }
 
 func (b *body) reshape(x string, dims ...int32) string {
@@ -76,21 +81,16 @@ func (b *body) cast(x string, from, to dtpb.DataType) string {
 // operations. name is dense_int8, dense_bias_int8 or dense_gelu_int8, for which gelu names a function.
 func Function(full, name string, rows int64, gelu string) *fpb.FunctionDef {
 	b := new(body)
-	const int8 = dtpb.DataType_DT_INT8
 	n := int32(rows)
 	largest := b.node("Max", "output", []string{b.node("Abs", "y", []string{"x"}, of(float)), b.ints(1)},
 		map[string]*apb.AttrValue{"T": typeOf(float), "Tidx": typeOf(index), "keep_dims": {Value: &apb.AttrValue_B{B: true}}})
 	some := b.node("GreaterEqual", "z", []string{largest, b.float(least)}, of(float))
 	factor := b.node("SelectV2", "output", []string{some, b.binary("RealDiv", b.float(Steps), largest), b.float(0)}, of(float))
 	x := b.node("Round", "y", []string{b.binary("Mul", "x", factor)}, of(float))
-
-	bitcast := func(x string, to dtpb.DataType) string {
-		return b.node("Bitcast", "output", []string{x}, map[string]*apb.AttrValue{"T": typeOf(PackedType), "type": typeOf(to)})
-	}
-	w := b.cast(bitcast(b.slice("w", PackedType, []int32{0, 0, 0}, []int32{-1, n / fours, -1}), int8), int8, float)
-	w = b.node("Transpose", "y", []string{w, b.ints(1, 3, 0, 2)}, map[string]*apb.AttrValue{"T": typeOf(float), "Tperm": typeOf(index)})
-	w = b.reshape(w, n, -1)
-	scale := bitcast(b.slice("w", PackedType, []int32{0, n / fours, 0}, []int32{-1, 1, -1}), float)
+	// The first of each four columns, then the second, and so on, as the rows of w are.
+	x = b.reshape(b.transpose(b.reshape(x, -1, n/fours, fours), 0, 2, 1), -1, n)
+	w := b.reshape(b.transpose(b.bytes(b.part("w", 0, n/fours)), 1, 0, 2), n, -1)
+	scale := b.node("Bitcast", "output", []string{b.part("w", n/fours, n/fours+1)}, map[string]*apb.AttrValue{"T": typeOf(PackedType), "type": typeOf(float)})
 	scale = b.binary("Mul", b.binary("Mul", largest, b.float(1.0/Steps)), b.reshape(scale, -1))
 
 	y := b.binary("Mul", b.exactly(x, w, n), scale)
@@ -111,6 +111,25 @@ func Function(full, name string, rows int64, gelu string) *fpb.FunctionDef {
 	}
 }
 
+// part returns rows of the panels of a packed matrix.
+func (b *body) part(w string, from, to int32) string {
+	mask := func(v int64) *apb.AttrValue { return &apb.AttrValue{Value: &apb.AttrValue_I{I: v}} }
+	return b.node("StridedSlice", "output", []string{w, b.ints(0, from, 0), b.ints(0, to, 0), b.ints(1, 1, 1)}, map[string]*apb.AttrValue{
+		"T": typeOf(PackedType), "Index": typeOf(index), "begin_mask": mask(0b101), "end_mask": mask(0b101)})
+}
+
+// bytes returns panels of numbers of four bytes as float32 rows: those of all first bytes, and so on.
+func (b *body) bytes(w string) string {
+	var parts []string
+	for left := int32(24); left >= 0; left -= 8 {
+		up := b.node("LeftShift", "z", []string{w, b.ints(left)}, of(PackedType))
+		parts = append(parts, b.cast(b.node("RightShift", "z", []string{up, b.ints(24)}, of(PackedType)), PackedType, float))
+	}
+	axis := b.constant(&tpb.TensorProto{Dtype: index, TensorShape: shapeOf(nil), IntVal: []int32{1}})
+	return b.node("ConcatV2", "output", append(parts, axis),
+		map[string]*apb.AttrValue{"T": typeOf(float), "Tidx": typeOf(index), "N": {Value: &apb.AttrValue_I{I: fours}}})
+}
+
 // exactly returns a product of whole numbers, rounded once: parts of it are exact in float32.
 func (b *body) exactly(x, w string, rows int32) string {
 	product := func(x, w string) string {
@@ -123,7 +142,7 @@ func (b *body) exactly(x, w string, rows int32) string {
 	var parts []string
 	for at := int32(0); at < rows; at += exact {
 		n := min(exact, rows-at)
-		parts = append(parts, b.cast(product(b.slice(x, float, []int32{0, at}, []int32{-1, n}), b.slice(w, float, []int32{at, 0}, []int32{n, -1})), float, double))
+		parts = append(parts, b.cast(product(b.slice(x, []int32{0, at}, []int32{-1, n}), b.slice(w, []int32{at, 0}, []int32{n, -1})), float, double))
 	}
 	sum := b.node("AddN", "sum", parts, map[string]*apb.AttrValue{"T": typeOf(double), "N": {Value: &apb.AttrValue_I{I: int64(len(parts))}}})
 	return b.cast(sum, double, float)

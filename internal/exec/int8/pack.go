@@ -21,8 +21,7 @@ func Fits(shape []int64) bool {
 	return len(shape) == 2 && shape[0] > 0 && shape[1] > 0 && shape[0]%columns == 0 && shape[1]%columns == 0
 }
 
-// PackedShape returns the shape of a packed matrix. Its type is int32, each of which is four int8 numbers:
-// for tensors of int8, TensorFlow writes to the standard error that oneDNN lacks operations.
+// PackedShape returns the shape of a packed matrix. Its type is int32, each of which is four int8 numbers.
 func PackedShape(shape []int64) []int64 {
 	return []int64{shape[1] / columns, shape[0]/fours + rest, columns}
 }
