@@ -30,6 +30,7 @@ PREDICT: tuple[Peer, ...] = (
     gorbit.Evaluate(),
     gorbit.Forward(),
     gorbit.Exported(),
+    gorbit.Int8(),
     hf.Predict(),
     serving.OrtPredict(),
 )

@@ -185,6 +185,22 @@ class Exported(Predict):
         ]
 
 
+class Int8(Predict):
+    """gorbit predict on a file of pairs with an exported model in int8."""
+
+    name = "gorbit-int8"
+    variants = (Variant("predict", "**gorbit predict**, an exported model in int8", on=("cpu",)),)
+
+    def command(self, job: plan.Job, python: str) -> list[str]:
+        """Answers in lines of tab-separated values, one per question."""
+        del python
+        self._scores = []
+        return [
+            *(job.options["gorbit"], "predict", "--progress", "off", "--format", "tsv"),
+            *("--model", job.options["exported8"], "--file", job.options["pairs"]),
+        ]
+
+
 class Evaluate(Alone):
     """gorbit evaluate on a split; it reports the metrics and not the number of examples."""
 

@@ -57,6 +57,13 @@ def test_the_exported_model_is_answered_by_the_program_beside_gorbit():
     assert peer.parse("b\tc\tno\t0.25").values == {"answers": 2, "mean_score": 0.5}
 
 
+def test_the_model_in_int8_is_answered_by_gorbit():
+    needs = {"gorbit": "/bin/gorbit", "exported8": "/served8", "pairs": "/pairs.txt"}
+    command = gorbit.Int8().command(plan.Job("predict", options=needs), "")
+    assert command[:2] == ["/bin/gorbit", "predict"]
+    assert command[-4:] == ["--model", "/served8", "--file", "/pairs.txt"]
+
+
 def test_what_cannot_be_made_is_said_and_gorbit_has_the_weights_of_its_export(
     options, monkeypatch, tmp_path
 ):

@@ -20,8 +20,8 @@ func newPredict(g *globals) *cobra.Command {
 	var r runFlags
 	var a question
 	cmd := &cobra.Command{
-		Use:   "predict --run FOLDER (--text TEXT | --file FILE | --split SPLIT) [flags]",
-		Short: "Predict with a run's checkpoint",
+		Use:   "predict (--run FOLDER | --model FOLDER) (--text TEXT | --file FILE | --split SPLIT) [flags]",
+		Short: "Predict with a run's checkpoint or an exported model",
 		Long: `Answers texts, or other examples, with a checkpoint of a run. The texts come from --text
 (with one --text-pair for each if the task has pairs), from a file, or from a split of
 the run's data. Answers are printed in the order of the texts, or written to --out.
@@ -44,6 +44,8 @@ likeliest one, by samples (--temperature, --top-k, --top-p, --min-p, --seed), or
 search (--num-beams). An encoder-decoder model (task seq2seq) makes a text of each, such as
 a translation, in the same ways. The flags mean what they mean in Hugging Face's transformers.
 
+With --model a model of texts that gorbit export wrote is asked, such as one in int8.
+
 With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		Example: `  gorbit predict --run runs/mrpc --text "He left." --text-pair "He went away."
   gorbit predict --run runs/reviews --file reviews.txt --format json
@@ -55,11 +57,23 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 	r.add(cmd, params.BestOrLatest)
 	f := cmd.Flags()
 	a.add(f)
+	model := f.String("model", "", "`FOLDER` of a model that gorbit export wrote, to ask instead of a run; of texts")
+	help.Group(f, "An exported model", "model")
 	r.onTPU(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		a.lowercaseGiven = f.Changed("lowercase")
 		if err := a.validate(f); err != nil {
 			return err
+		}
+		if f.Changed("model") {
+			if r.given() || f.Changed("tpu") || len(r.settings) > 0 || f.Changed("checkpoint") {
+				return usagef("--model is given with flags of a run; expected --model alone, or --run or --graph")
+			}
+			env, err := g.env(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return a.predictModel(cmd, *model, env)
 		}
 		if err := r.check(); err != nil {
 			return err
