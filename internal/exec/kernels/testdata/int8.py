@@ -23,7 +23,9 @@ if rows > 4:
     x[rows - 1] = rng.choice([-3, 3], inputs)
 
 step = np.abs(w).max(0) / np.float32(127)
-whole = np.rint(np.divide(w, step, out=np.zeros(w.shape), where=step > 0, dtype=np.float64))
+whole = np.rint(
+    np.divide(w, step, out=np.zeros(w.shape), where=step > 0, dtype=np.float64)
+)
 whole = whole.astype(np.int64)
 panels = outputs // 16
 packed = np.zeros((panels, inputs // 4 + 2, 16, 4), np.int8)
@@ -36,12 +38,18 @@ finite = np.isfinite(largest)
 some = finite & (largest >= np.float32(1e-30))
 factor = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=some)
 q = np.rint(np.where(some, x, 0) * factor).astype(np.int64)
-steps = np.where(some, largest * (np.float32(1) / np.float32(127)), np.where(finite, np.float32(0), np.float32(np.nan)))
+steps = np.where(
+    some,
+    largest * (np.float32(1) / np.float32(127)),
+    np.where(finite, np.float32(0), np.float32(np.nan)),
+)
 y = (q @ whole).astype(np.int32).astype(np.float32) * (steps * step)
 biased = y + bias
-gelu = [v * (0.5 + 0.5 * math.erf(v * math.sqrt(0.5))) for v in biased.astype(np.float64).flat]
-for name, value in {
-    **{"x": x, "w": w, "bias": bias, "packed": packed},
-    **{"y": y, "biased": biased, "gelu": np.array(gelu).astype(np.float32)},
-}.items():
+gelu = [
+    v * (0.5 + 0.5 * math.erf(v * math.sqrt(0.5)))
+    for v in biased.astype(np.float64).flat
+]
+gelu = np.array(gelu).astype(np.float32)
+names = ("x", "w", "bias", "packed", "y", "biased", "gelu")
+for name, value in zip(names, (x, w, bias, packed, y, biased, gelu)):
     value.tofile(f"{out}/{name}")
