@@ -115,6 +115,6 @@ def test_rates_are_those_behind_the_start(options):
     )
     assert rows[1] == "1.00 | 1.00 | | 0.50 | 1 |"
     assert table.splitlines()[4].endswith("| | 120 | 0.50 | 1 |")
-    assert table.splitlines()[6].endswith("| | | | failed: no torch |")
+    assert table.splitlines()[7].endswith("| | | | failed: no torch |")
     assert notes.startswith("Pairs of x; ")
     assert "gorbit-predict predict 0.60000" in notes
