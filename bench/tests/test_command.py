@@ -120,7 +120,7 @@ def test_requirements_are_pinned_names():
     folder = os.path.join(BENCH, "requirements")
     devices = ["keras-cpu.txt", "keras-gpu.txt", "tfm-cpu.txt", "tfm-gpu.txt"]
     assert sorted(os.listdir(folder)) == sorted(
-        ["ct2.txt", "hf.txt", "keras.txt", "llama.txt", "ort.txt", "tfm.txt", *devices]
+        ["ct2.txt", "hf.txt", "keras.txt", "llama.txt", "ort.txt", "st.txt", "tfm.txt", *devices]
     )
     for name in os.listdir(folder):
         with open(os.path.join(folder, name)) as file:
