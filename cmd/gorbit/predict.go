@@ -30,9 +30,9 @@ A .tsv or .csv file, which may be compressed (.gz, .zst), has a header, and
 --text-column and --pair-column name its columns (with --no-header by number, starting
 at 1); the default are the columns that the run's data was made of. Its columns are
 kept, and the answer's follow: label, score, probability_LABEL for each label,
-truncated, and of choices the one that was chosen. A .jsonl file has objects with text and text_pair, or with the fields that
-these flags name. Any other file has one text per line, or two with a tab between
-them.
+truncated, and of choices the one that was chosen. A .jsonl file has objects with text and
+text_pair, or with the fields that these flags name. Any other file has one text per line,
+or two with a tab between them.
 
 A model that takes no texts answers the records of a split or of a .tfrecord file, or the
 rows of a table, whose columns are those that the run's data was made of. Without
@@ -65,49 +65,52 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 		if err := a.validate(f); err != nil {
 			return err
 		}
-		if f.Changed("model") {
-			if r.given() || f.Changed("tpu") || len(r.settings) > 0 || f.Changed("checkpoint") {
-				return usagef("--model is given with flags of a run; expected --model alone, or --run or --graph")
-			}
-			env, err := g.env(cmd.ErrOrStderr())
-			if err != nil {
+		if f.Changed("model") && (r.given() || f.Changed("tpu") || len(r.settings) > 0 || f.Changed("checkpoint")) {
+			return usagef("--model is given with flags of a run; expected --model alone, or --run or --graph")
+		}
+		if !f.Changed("model") {
+			if err := r.check(); err != nil {
 				return err
 			}
-			return a.predictModel(cmd, *model, env)
-		}
-		if err := r.check(); err != nil {
-			return err
-		}
-		if a.split != "" && r.run == "" && r.weights.Data == "" {
-			return usagef("--split is given without --data; expected the folder of the data that has the split")
+			if a.split != "" && r.run == "" && r.weights.Data == "" {
+				return usagef("--split is given without --data; expected the folder of the data that has the split")
+			}
 		}
 		env, err := g.env(cmd.ErrOrStderr())
 		if err != nil {
 			return err
 		}
-		run, _, err := r.open(cmd.Context(), env, true)
-		if err != nil {
-			return err
+		if f.Changed("model") {
+			return a.predictModel(cmd, *model, env)
 		}
-		defer run.Close()
-		if task := run.Export.Contract.Task; f.Changed("top-k") && task != string(convert.MaskedLM) && !run.Generates() {
-			return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm, lm and seq2seq", task)
-		}
-		if name := a.generation.Given(); name != "" && (!run.Generates() || a.split != "") {
-			return usagef("--%s is given, and no text is continued; leave it out: it is for --text and --file of a run whose graph generates", name)
-		}
-		if a.topK == 0 && !run.Generates() {
-			return usagef("--top-k is 0; expected 1 or more")
-		}
-		run.TopK = a.topK
-		run.Skip = a.Skip(func(err error) { env.Log.Warn("bad row", "error", err) })
-		err = a.predict(cmd, run, env.Log)
-		if a.Skipped > 0 {
-			env.Log.Warn("skipped bad rows", "file", a.File, "skipped", a.Skipped)
-		}
-		return a.Explain(err)
+		return a.predictRun(cmd, &r, env)
 	}
 	return cmd
+}
+
+// predictRun writes the answers of a run, or of the weights that stand for one.
+func (a *question) predictRun(cmd *cobra.Command, r *runFlags, env train.Env) error {
+	run, _, err := r.open(cmd.Context(), env, true)
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	if task := run.Export.Contract.Task; cmd.Flags().Changed("top-k") && task != string(convert.MaskedLM) && !run.Generates() {
+		return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm, lm and seq2seq", task)
+	}
+	if name := a.generation.Given(); name != "" && (!run.Generates() || a.split != "") {
+		return usagef("--%s is given, and no text is continued; leave it out: it is for --text and --file of a run whose graph generates", name)
+	}
+	if a.topK == 0 && !run.Generates() {
+		return usagef("--top-k is 0; expected 1 or more")
+	}
+	run.TopK = a.topK
+	run.Skip = a.Skip(func(err error) { env.Log.Warn("bad row", "error", err) })
+	err = a.predict(cmd, run, env.Log)
+	if a.Skipped > 0 {
+		env.Log.Warn("skipped bad rows", "file", a.File, "skipped", a.Skipped)
+	}
+	return a.Explain(err)
 }
 
 // question holds the flags that say what to predict.

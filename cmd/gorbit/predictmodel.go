@@ -22,6 +22,8 @@ func (a *question) predictModel(cmd *cobra.Command, folder string, env train.Env
 		return usagef("--split is given with --model; expected --text or --file: an exported model has no data")
 	case a.vocab != "" || a.lowercaseGiven:
 		return usagef("--vocab or --lowercase is given with --model; leave it out: an exported model has its own tokenizer")
+	case a.generation.Given() != "":
+		return usagef("--%s is given with --model; leave it out: it is for models that make texts, which gorbit-predict --model asks", a.generation.Given())
 	case !isModel(folder):
 		return usagef("--model is %s, which is no model that gorbit export wrote; expected one, or a run with --run", folder)
 	}

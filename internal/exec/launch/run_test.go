@@ -288,8 +288,9 @@ func TestChiefCrashes(t *testing.T) {
 		if n := started(t, r.dir, "train"); n != c.started {
 			t.Errorf("%v: the chief was started %d times, expected %d", c.do, n, c.started)
 		}
-		if n := started(t, r.dir, "worker"); n != 1 {
-			t.Errorf("%v: %d workers were started, expected 1", c.do, n)
+		// None, if it was stopped before it could say that it runs.
+		if n := started(t, r.dir, "worker"); n > 1 {
+			t.Errorf("%v: the worker was started %d times, expected 1", c.do, n)
 		}
 	}
 }
