@@ -75,6 +75,11 @@ def _wide(x: Tensor) -> Tensor:
     return cast(x, tf.float32)
 
 
+def _ours(x: Tensor) -> Tensor:
+    """Returns what a block takes of a product: float32 or bfloat16, which it widens itself."""
+    return x if x.dtype == tf.bfloat16 else _wide(x)
+
+
 def _scaled(x: Tensor, factor: Tensor | float) -> Tensor:
     """Multiplies by a float32 number that is not rounded to the dtype of x before."""
     # No dtype rounds a power of two, nor the product with it.
@@ -315,7 +320,7 @@ def add_bias(z: Tensor, bias: Tensor) -> Tensor:
 def _residual_norm(
     x: Tensor, residual: Tensor, scale: Tensor, offset: Tensor, epsilon: Tensor
 ) -> Tensor:
-    normalized, _ = _normalize(residual + x, epsilon)
+    normalized, _ = _normalize(residual + _wide(x), epsilon)
     return normalized * scale + offset
 
 
@@ -330,6 +335,7 @@ def _residual_norm_dropout(
     key: Tensor,
     counter: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x = _wide(x)
     keep = _keep(x, rate, Random(key, counter))
     normalized, reciprocal = _normalize(residual + x * _mask(keep, rate, x.dtype), epsilon)
     return normalized * scale + offset, normalized, reciprocal, keep
@@ -345,11 +351,13 @@ def _residual_norm_dropout_gradient(
     normalized: Tensor,
     reciprocal: Tensor,
     keep: Tensor,
+    *,
+    dtype: tf.DType,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     del key, counter  # for an implementation that draws again instead of storing `keep`
     dresidual, dscale, doffset = _normalize_gradient(dy, normalized, reciprocal, scale)
     dx = dresidual * _mask(keep, rate, dy.dtype)
-    return dx, _bias_gradient(dx), dresidual, dscale, doffset
+    return cast(dx, dtype), _bias_gradient(dx), dresidual, dscale, doffset
 
 
 def residual_norm(
@@ -379,7 +387,7 @@ def residual_norm(
     """
     epsilon = tf.constant(epsilon, tf.float32)
     if random is None:
-        x = _wide(tf.nn.bias_add(z, bias.narrow))
+        x = _ours(tf.nn.bias_add(z, bias.narrow))
         return _residual_norm(x, residual, scale, offset, epsilon)
     drawn = (rate, random.key, random.counter)
 
@@ -388,11 +396,11 @@ def residual_norm(
         z: Tensor, full: Tensor, residual: Tensor, scale: Tensor, offset: Tensor
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
         del full  # gets a gradient
-        x = _wide(tf.nn.bias_add(z, bias.narrow))
+        x = _ours(tf.nn.bias_add(z, bias.narrow))
         y, *saved = _residual_norm_dropout(x, residual, scale, offset, epsilon, *drawn)
 
         def gradient(dy: Tensor) -> tuple[Tensor, ...]:
-            dx, *rest = _residual_norm_dropout_gradient(dy, scale, *drawn, *saved)
+            dx, *rest = _residual_norm_dropout_gradient(dy, scale, *drawn, *saved, dtype=x.dtype)
             return cast(dx, z.dtype), *rest
 
         return y, gradient
@@ -402,17 +410,18 @@ def residual_norm(
 
 @block
 def _gelu(x: Tensor) -> Tensor:
-    return gelu(x)
+    return cast(gelu(_wide(x)), x.dtype)
 
 
 @block
 def _gelu_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    dtype, dy, x = x.dtype, _wide(dy), _wide(x)
     half = x * math.sqrt(0.5)
     cdf = 0.5 + 0.5 * tf.math.erf(half)
     # The density's constant factor is moved into the exponent, which saves one pass.
     density = tf.exp(-0.5 * math.log(2 * math.pi) - tf.square(half))
     dx = dy * (cdf + x * density)
-    return dx, _bias_gradient(dx), x * cdf
+    return cast(dx, dtype), _bias_gradient(dx), cast(x * cdf, dtype)
 
 
 def _gelu_product(z: Tensor, bias: Bias, kernel: Tensor) -> Tensor:
@@ -431,11 +440,11 @@ def _gelu_product(z: Tensor, bias: Bias, kernel: Tensor) -> Tensor:
 
         def gradient(dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             dgelu = tf.matmul(dy, kernel, transpose_b=True)
-            dx, dbias, y = _gelu_gradient(_wide(dgelu), _wide(x))
+            dx, dbias, y = _gelu_gradient(_ours(dgelu), _ours(x))
             dkernel = tf.matmul(cast(y, z.dtype), dy, transpose_a=True)
             return cast(dx, z.dtype), dbias, dkernel
 
-        return tf.matmul(cast(_gelu(_wide(x)), z.dtype), kernel), gradient
+        return tf.matmul(cast(_gelu(_ours(x)), z.dtype), kernel), gradient
 
     return apply(z, bias.full, kernel)
 

@@ -42,8 +42,9 @@
 //	adamw                            variable, m, v, gradient, gradient_scale, iteration, learning_rate, ...
 //	sgd, lion                        variable, m, gradient, gradient_scale, iteration, learning_rate, ...
 //
-// x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with R*S = T. Attention
-// also takes bfloat16 numbers: it computes in float32 and rounds its results. The functions are
+// x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with R*S = T. Attention,
+// GELU and residual norms also take a product's bfloat16 numbers, and give those that the next product
+// takes: they compute in float32 and round their results. The functions are
 // defined in tools/gorbit_export/ops.py, local.py, prenorm.py, rotary.py and optimizers/, and the
 // formulas are in docs/reference/contract.md. Attention uses only pairs of positions of the same
 // sequence and is zero at padding. It stores no matrix of pairs: the gradient recomputes the

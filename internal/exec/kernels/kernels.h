@@ -56,16 +56,21 @@ enum { kQueries = 512 };
 
 typedef struct {
   int64_t rows, width;
-  const float *x, *dy;
-  float *y, *dx, *partial;  // partial: [blocks, width]
+  const void *x, *dy;  // these, y and dx are bfloat16 if narrow, and float32 if not
+  void *y, *dx;
+  float* partial;  // [blocks, width]
+  bool narrow;
 } Gelu;
 
 typedef struct {
   int64_t rows, width;
-  const float *x, *residual, *scale, *offset, *dy;
+  const void* x;  // x and dx are bfloat16 if narrow, and float32 if not
+  const float *residual, *scale, *offset, *dy;
   float epsilon;
   Dropout dropout;
-  float *y, *normalized, *reciprocal, *dx, *dresidual;
+  void* dx;
+  float *y, *normalized, *reciprocal, *dresidual;
+  bool narrow;
   float* partial;  // [blocks, 3, width]: of bias, scale, offset
   bool failed;
 } Norm;

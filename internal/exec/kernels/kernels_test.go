@@ -158,12 +158,7 @@ func flat(t *tf.Tensor) []float32 {
 
 // random returns normal numbers, the same for a seed.
 func (c *calls) random(seed uint64, rows, width int64) tf.Output {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	values := make([]float32, rows*width)
-	for i := range values {
-		values[i] = float32(rng.NormFloat64())
-	}
-	return c.shaped(values, rows, width)
+	return c.shaped(flatNoise(seed, rows*width), rows, width)
 }
 
 func (c *calls) shaped(values []float32, shape ...int64) tf.Output {
@@ -175,4 +170,82 @@ func (c *calls) cast(x tf.Output, to tf.DataType) tf.Output {
 		return x
 	}
 	return c.add(tf.OpSpec{Type: "Cast", Input: []tf.Input{x}, Attrs: map[string]any{"SrcT": x.DataType(), "DstT": to, "Truncate": false}}).Output(0)
+}
+
+// TestNarrowProducts holds GELU and norms that take and give bfloat16 numbers against those of float32
+// whose inputs and results TensorFlow casts: both compute in float32, so the results are equal.
+func TestNarrowProducts(t *testing.T) {
+	if err := kernels.Register(); err != nil {
+		t.Fatal(err)
+	}
+	defer kernels.Use("")
+	for _, instructions := range []string{"avx512", "avx2", "neon", "generic"} {
+		if err := kernels.Use(instructions); err != nil {
+			t.Run(instructions, func(t *testing.T) { t.Skip(err) })
+			continue
+		}
+		for _, width := range []int64{3, 16, 37, 64} {
+			t.Run(fmt.Sprintf("%s, width %d", instructions, width), func(t *testing.T) { narrowProducts(t, width) })
+		}
+	}
+}
+
+func narrowProducts(t *testing.T, width int64) {
+	t.Helper()
+	const rows = 70
+	c := &calls{b: t, graph: tf.NewGraph()}
+	wild := make([]float32, rows*width)
+	wild[2*width+1], wild[4*width] = float32(math.NaN()), float32(math.Inf(1)) // stay what they are
+	x := c.add(tf.OpSpec{Type: "Add", Input: []tf.Input{c.random(1, rows, width), c.shaped(wild, rows, width)}}).Output(0)
+	dy, residual := c.random(2, rows, width), c.random(3, rows, width)
+	scale, offset := c.constant(flatNoise(4, width)), c.constant(flatNoise(5, width))
+	drawn := c.drawn()
+	var results [2][]tf.Output
+	for i, suffix := range []string{"Bf16", ""} {
+		x, dx := c.cast(x, tf.Bfloat16), c.cast(dy, tf.Bfloat16)
+		if suffix == "" {
+			x, dx = c.cast(x, tf.Float), c.cast(dx, tf.Float)
+		}
+		norm := []tf.Input{x, residual, scale, offset, c.constant(float32(1e-6))}
+		plain := c.add(tf.OpSpec{Type: "GorbitResidualNorm" + suffix, Input: norm})
+		forward := c.add(tf.OpSpec{Type: "GorbitResidualNormDropout" + suffix, Input: append(norm, drawn...)})
+		in := append([]tf.Input{dy, scale}, drawn...)
+		for k := 1; k < 4; k++ {
+			in = append(in, forward.Output(k))
+		}
+		backward := c.add(tf.OpSpec{Type: "GorbitResidualNormDropoutGradient" + suffix, Input: in})
+		gelu := c.add(tf.OpSpec{Type: "GorbitGelu" + suffix, Input: []tf.Input{x}})
+		gradient := c.add(tf.OpSpec{Type: "GorbitGeluGradient" + suffix, Input: []tf.Input{dx, x}})
+		for _, out := range []tf.Output{gelu.Output(0), gradient.Output(0), gradient.Output(2), backward.Output(0)} {
+			results[i] = append(results[i], c.cast(c.cast(out, tf.Bfloat16), tf.Float))
+		}
+		results[i] = append(results[i], gradient.Output(1), plain.Output(0), forward.Output(0), forward.Output(1), forward.Output(2))
+		for k := 1; k < 5; k++ {
+			results[i] = append(results[i], backward.Output(k))
+		}
+	}
+	session := c.session()
+	defer session.Close()
+	got, err := session.Run(nil, slices.Concat(results[0], results[1]), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal := func(x, y float32) bool { return x == y || x != x && y != y }
+	n := len(results[0])
+	for i := range n {
+		narrow, wide := flat(got[i]), flat(got[n+i])
+		if len(narrow) == 0 || !slices.EqualFunc(narrow, wide, equal) {
+			t.Errorf("result %d differs:\n%v\n%v", i, narrow, wide)
+		}
+	}
+}
+
+// flatNoise returns normal numbers, the same for a seed.
+func flatNoise(seed uint64, n int64) []float32 {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(rng.NormFloat64())
+	}
+	return values
 }

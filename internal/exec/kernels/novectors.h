@@ -2,6 +2,8 @@
 
 #undef vf
 #undef vi
+#undef vu
+#undef vh
 #undef vw
 #undef INLINE
 #undef LOAD

@@ -164,16 +164,27 @@ static float* temporary(Call* c, int64_t n) {
   return floats(hold(c, TF_AllocateTemp(c->context, TF_FLOAT, &n, 1, &attributes, c->status)));
 }
 
+// narrow tells whether an input holds bfloat16 numbers.
+static bool narrow(Call* c, int i) {
+  TF_Tensor* t = NULL;
+  if (!ok(c)) return false;
+  TF_GetInput(c->context, i, &t, c->status);
+  if (!ok(c)) return false;
+  bool yes = TF_TensorType(t) == TF_BFLOAT16;
+  TF_DeleteTensor(t);
+  return yes;
+}
+
 // gelu(x) -> y
 static void gelu(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   Call c = begin(context);
   int64_t dims[2];
   matrix(&c, 0, dims);
-  float* y = instead(&c, 0, 0, 2, dims);
-  const float* x = vector(&c, 0, dims[0] * dims[1]);
+  Gelu g = {.rows = dims[0], .width = dims[1], .narrow = narrow(&c, 0)};
+  g.y = instead(&c, 0, 0, 2, dims);
+  g.x = vector(&c, 0, dims[0] * dims[1]);
   if (ok(&c)) {
-    Gelu g = {.rows = dims[0], .width = dims[1], .x = x, .y = y};
     gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu, &g);
   }
   end(&c);
@@ -185,16 +196,15 @@ static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
   Call c = begin(context);
   int64_t dims[2];
   matrix(&c, 0, dims);
-  float* dx = instead(&c, 0, 0, 2, dims);
+  Gelu g = {.rows = dims[0], .width = dims[1], .narrow = narrow(&c, 1)};
+  g.dx = instead(&c, 0, 0, 2, dims);
   float* dbias = output(&c, 1, 1, dims + 1);
-  float* y = instead(&c, 1, 2, 2, dims);
-  const float *dy = vector(&c, 0, dims[0] * dims[1]), *x = vector(&c, 1, dims[0] * dims[1]);
-  float* partial = temporary(&c, blocks(dims[0]) * dims[1]);
+  g.y = instead(&c, 1, 2, 2, dims);
+  g.dy = vector(&c, 0, dims[0] * dims[1]), g.x = vector(&c, 1, dims[0] * dims[1]);
+  g.partial = temporary(&c, blocks(dims[0]) * dims[1]);
   if (ok(&c)) {
-    Gelu g = {.rows = dims[0], .width = dims[1], .x = x, .dy = dy, .dx = dx, .y = y,
-              .partial = partial};
     gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu_gradient, &g);
-    gather(partial, blocks(dims[0]), dims[1], dims[1], dbias);
+    gather(g.partial, blocks(dims[0]), dims[1], dims[1], dbias);
   }
   end(&c);
 }
@@ -245,8 +255,8 @@ static void norm(TF_OpKernelContext* context, bool train) {
   Call c = begin(context);
   int64_t dims[2];
   matrix(&c, 0, dims);
-  Norm n = {.rows = dims[0], .width = dims[1]};
-  n.y = instead(&c, 0, 0, 2, dims);
+  Norm n = {.rows = dims[0], .width = dims[1], .narrow = narrow(&c, 0)};
+  n.y = instead(&c, n.narrow ? 1 : 0, 0, 2, dims);
   n.x = vector(&c, 0, dims[0] * dims[1]);
   n.residual = vector(&c, 1, dims[0] * dims[1]);
   n.scale = vector(&c, 2, dims[1]);
@@ -275,14 +285,13 @@ static void residual_norm_dropout(void* unused, TF_OpKernelContext* context) {
 
 // residual_norm_dropout_gradient(dy, scale, rate, key, counter, normalized, reciprocal, keep)
 // -> dx, dbias, dresidual, dscale, doffset
-static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* context) {
-  (void)unused;
+static void norm_gradient(TF_OpKernelContext* context, bool narrow) {
   Call c = begin(context);
   int64_t dims[2];
   matrix(&c, 0, dims);
-  Norm n = {.rows = dims[0], .width = dims[1]};
+  Norm n = {.rows = dims[0], .width = dims[1], .narrow = narrow};
   n.dresidual = instead(&c, 0, 2, 2, dims);
-  n.dx = instead(&c, 5, 0, 2, dims);
+  n.dx = narrow ? output_of(&c, 0, TF_BFLOAT16, 2, dims) : instead(&c, 5, 0, 2, dims);
   n.dy = vector(&c, 0, dims[0] * dims[1]);
   n.scale = vector(&c, 1, dims[1]);
   n.dropout = dropout(&c, 2, 3, 4);
@@ -301,6 +310,17 @@ static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* con
   }
   if (n.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
   end(&c);
+}
+
+static void residual_norm_dropout_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  norm_gradient(context, false);
+}
+
+// The same with dx of bfloat16, which is in no input.
+static void residual_norm_dropout_gradient_bf16(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  norm_gradient(context, true);
 }
 
 // scale_norm(x, scale, epsilon) -> y, mean, reciprocal
@@ -1152,23 +1172,27 @@ static const struct {
    {"dqkv: " type}}
 #define SAVED(type) \
   "q: " type, "k: " type, "v: " type, "weights: " type, "dropped: " type
+// The operations that take and give a product's numbers.
+#define PRODUCT(suffix, type, gradient)                                                            \
+  {"GorbitGelu" suffix, gelu, same, false, {"x: " type}, {"y: " type}},                            \
+  {"GorbitGeluGradient" suffix, gelu_gradient, same, false, {"dy: " type, "x: " type},             \
+   {"dx: " type, "dbias: float", "y: " type}},                                                     \
+  {"GorbitResidualNorm" suffix, residual_norm, same, false,                                        \
+   {"x: " type, "residual: float", "scale: float", "offset: float", "epsilon: float"},             \
+   {"y: float"}},                                                                                  \
+  {"GorbitResidualNormDropout" suffix, residual_norm_dropout, same, false,                         \
+   {"x: " type, "residual: float", "scale: float", "offset: float", "epsilon: float", DRAWN},      \
+   {"y: float", "normalized: float", "reciprocal: float", "keep: bool"}},                          \
+  {"GorbitResidualNormDropoutGradient" suffix, gradient, same, false,                              \
+   {"dy: float", "scale: float", DRAWN, "normalized: float", "reciprocal: float", "keep: bool"},   \
+   {"dx: " type, "dbias: float", "dresidual: float", "dscale: float", "doffset: float"}}
     {"GorbitDenseInt8", dense_int8, unknown, false, {"x: float", "w: int32"}, {"y: float"}},
     {"GorbitDenseBiasInt8", dense_bias_int8, unknown, false,
      {"x: float", "w: int32", "bias: float"}, {"y: float"}},
     {"GorbitDenseGeluInt8", dense_gelu_int8, unknown, false,
      {"x: float", "w: int32", "bias: float"}, {"y: float"}},
-    {"GorbitGelu", gelu, same, false, {"x: float"}, {"y: float"}},
-    {"GorbitGeluGradient", gelu_gradient, same, false, {"dy: float", "x: float"},
-     {"dx: float", "dbias: float", "y: float"}},
-    {"GorbitResidualNorm", residual_norm, same, false,
-     {"x: float", "residual: float", "scale: float", "offset: float", "epsilon: float"},
-     {"y: float"}},
-    {"GorbitResidualNormDropout", residual_norm_dropout, same, false,
-     {"x: float", "residual: float", "scale: float", "offset: float", "epsilon: float", DRAWN},
-     {"y: float", "normalized: float", "reciprocal: float", "keep: bool"}},
-    {"GorbitResidualNormDropoutGradient", residual_norm_dropout_gradient, same, false,
-     {"dy: float", "scale: float", DRAWN, "normalized: float", "reciprocal: float", "keep: bool"},
-     {"dx: float", "dbias: float", "dresidual: float", "dscale: float", "doffset: float"}},
+    PRODUCT("", "float", residual_norm_dropout_gradient),
+    PRODUCT("Bf16", "bfloat16", residual_norm_dropout_gradient_bf16),
     ATTENTION("", "float"),
     ATTENTION("Bf16", "bfloat16"),
     {"GorbitRotary", rotary, same, false,

@@ -2,48 +2,113 @@
 
 #include "vectors.h"
 
-static void NAME(gelu)(void* argument, int64_t block) {
-  const Gelu* g = argument;
+// Returns number i of a tensor, which is bfloat16 if narrow.
+INLINE float NAME(read)(const void* from, int64_t i, bool narrow) {
+  if (!narrow) return ((const float*)from)[i];
+  uint32_t bits = (uint32_t)((const uint16_t*)from)[i] << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+// Sets number i of a tensor. Halves are rounded to even, as TensorFlow does.
+INLINE void NAME(write)(void* to, int64_t i, float x, bool narrow) {
+  if (!narrow) {
+    ((float*)to)[i] = x;
+    return;
+  }
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  ((uint16_t*)to)[i] = (uint16_t)(x == x ? rounded : 0x7fc0);
+}
+
+// read_some is NAME(read) of the n numbers from i on, at most W, and write_some NAME(write) of them.
+INLINE vf NAME(read_some)(const void* from, int64_t i, int64_t n, bool narrow) {
+  if (!narrow) return NAME(some)((const float*)from + i, n);
+  const uint16_t* p = (const uint16_t*)from + i;
+  vh half = {};
+  if (n == W) {
+    half = *(const vh*)p;
+  } else {
+    memcpy(&half, p, (size_t)n * 2);
+  }
+  return (vf)(__builtin_convertvector(half, vu) << 16);
+}
+
+INLINE void NAME(write_some)(void* to, int64_t i, vf x, int64_t n, bool narrow) {
+  if (!narrow) {
+    NAME(keep)((float*)to + i, x, n);
+    return;
+  }
+  vu bits = (vu)x, number = (vu)(x == x);
+  bits = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  vh half = __builtin_convertvector((bits & number) | (0x7fc0u & ~number), vh);
+  uint16_t* p = (uint16_t*)to + i;
+  if (n == W) {
+    *(vh*)p = half;
+  } else {
+    memcpy(p, &half, (size_t)n * 2);
+  }
+}
+
+INLINE void NAME(gelu_of)(const Gelu* g, int64_t block, bool narrow) {
   int64_t begin = block * kBlockRows * g->width, end = g->rows * g->width;
   if (end > begin + kBlockRows * g->width) end = begin + kBlockRows * g->width;
   vf e;
   int64_t i = begin;
   for (; i + W <= end; i += W) {
-    vf x = LOAD(g->x + i);
-    STORE(g->y + i, x * NAME(phi)(x, &e));
+    vf x = NAME(read_some)(g->x, i, W, narrow);
+    NAME(write_some)(g->y, i, x * NAME(phi)(x, &e), W, narrow);
   }
   if (i < end) {
-    vf x = NAME(part)(g->x + i, end - i);
-    vf y = x * NAME(phi)(x, &e);
-    memcpy(g->y + i, &y, (size_t)(end - i) * 4);
+    vf x = NAME(read_some)(g->x, i, end - i, narrow);
+    NAME(write_some)(g->y, i, x * NAME(phi)(x, &e), end - i, narrow);
+  }
+}
+
+static void NAME(gelu)(void* argument, int64_t block) {
+  const Gelu* g = argument;
+  if (g->narrow) {
+    NAME(gelu_of)(g, block, true);
+  } else {
+    NAME(gelu_of)(g, block, false);
+  }
+}
+
+INLINE void NAME(gelu_gradient_of)(const Gelu* g, int64_t block, bool narrow) {
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows;
+  if (end > g->rows) end = g->rows;
+  float* sum = g->partial + block * g->width;
+  memset(sum, 0, (size_t)g->width * 4);
+  // y and dx may be in the memory of x and dy, if nobody else needs them.
+  for (int64_t row = begin; row < end; row++) {
+    int64_t at = row * g->width, j = 0;
+    vf e;
+    for (; j + W <= g->width; j += W) {
+      vf v = NAME(read_some)(g->x, at + j, W, narrow), p = NAME(phi)(v, &e);
+      vf d = NAME(read_some)(g->dy, at + j, W, narrow) * (p + v * e * 0.39894228f);
+      NAME(write_some)(g->y, at + j, v * p, W, narrow);
+      NAME(write_some)(g->dx, at + j, d, W, narrow);
+      STORE(sum + j, LOAD(sum + j) + d);
+    }
+    if (j < g->width) {
+      int64_t n = g->width - j;
+      vf v = NAME(read_some)(g->x, at + j, n, narrow), p = NAME(phi)(v, &e);
+      vf d = NAME(read_some)(g->dy, at + j, n, narrow) * (p + v * e * 0.39894228f);
+      NAME(write_some)(g->y, at + j, v * p, n, narrow);
+      NAME(write_some)(g->dx, at + j, d, n, narrow);
+      for (int64_t k = 0; k < n; k++) sum[j + k] += d[k];
+    }
   }
 }
 
 static void NAME(gelu_gradient)(void* argument, int64_t block) {
   const Gelu* g = argument;
-  int64_t begin = block * kBlockRows, end = begin + kBlockRows;
-  if (end > g->rows) end = g->rows;
-  float* sum = g->partial + block * g->width;
-  memset(sum, 0, (size_t)g->width * 4);
-  for (int64_t row = begin; row < end; row++) {
-    const float *x = g->x + row * g->width, *dy = g->dy + row * g->width;
-    // In the memory of x and dy, if nobody else needs them.
-    float *y = g->y + row * g->width, *dx = g->dx + row * g->width;
-    int64_t j = 0;
-    vf e;
-    for (; j + W <= g->width; j += W) {
-      vf v = LOAD(x + j), p = NAME(phi)(v, &e);
-      vf d = LOAD(dy + j) * (p + v * e * 0.39894228f);
-      STORE(y + j, v * p);
-      STORE(dx + j, d);
-      STORE(sum + j, LOAD(sum + j) + d);
-    }
-    if (j < g->width) {
-      int64_t n = g->width - j;
-      vf v = NAME(part)(x + j, n), p = NAME(phi)(v, &e);
-      vf d = NAME(part)(dy + j, n) * (p + v * e * 0.39894228f);
-      for (int64_t k = 0; k < n; k++) y[j + k] = v[k] * p[k], dx[j + k] = d[k], sum[j + k] += d[k];
-    }
+  if (g->narrow) {
+    NAME(gelu_gradient_of)(g, block, true);
+  } else {
+    NAME(gelu_gradient_of)(g, block, false);
   }
 }
 
@@ -101,8 +166,7 @@ INLINE vf NAME(mask)(const Dropout* d, const int16_t* number, float kept) {
   return (vf)((n >= d->threshold) & (vi)NAME(set)(kept));
 }
 
-static void NAME(norm)(void* argument, int64_t block) {
-  Norm* a = argument;
+INLINE void NAME(norm_of)(Norm* a, int64_t block, bool narrow) {
   int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
   if (end > a->rows) end = a->rows;
   int64_t padded = (width + W - 1) / W * W;
@@ -122,7 +186,7 @@ static void NAME(norm)(void* argument, int64_t block) {
     }
     vf sum = {};
     for (; j + W <= width; j += W) {
-      vf v = LOAD(a->x + at + j);
+      vf v = NAME(read_some)(a->x, at + j, W, narrow);
       if (a->dropout.on) v *= NAME(mask)(&a->dropout, numbers + j, a->dropout.factor);
       v += LOAD(a->residual + at + j);
       STORE(x + j, v);
@@ -130,7 +194,7 @@ static void NAME(norm)(void* argument, int64_t block) {
     }
     float mean = NAME(sum)(sum);
     for (; j < width; j++) {
-      float v = a->x[at + j];
+      float v = NAME(read)(a->x, at + j, narrow);
       if (a->dropout.on) v *= numbers[j] >= a->dropout.threshold ? a->dropout.factor : 0;
       x[j] = v + a->residual[at + j];
       mean += x[j];
@@ -162,8 +226,16 @@ static void NAME(norm)(void* argument, int64_t block) {
   }
 }
 
-static void NAME(norm_gradient)(void* argument, int64_t block) {
+static void NAME(norm)(void* argument, int64_t block) {
   Norm* a = argument;
+  if (a->narrow) {
+    NAME(norm_of)(a, block, true);
+  } else {
+    NAME(norm_of)(a, block, false);
+  }
+}
+
+INLINE void NAME(norm_gradient_of)(Norm* a, int64_t block, bool narrow) {
   int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
   if (end > a->rows) end = a->rows;
   float *bias = a->partial + block * 3 * width, *scale = bias + width, *offset = scale + width;
@@ -181,7 +253,7 @@ static void NAME(norm_gradient)(void* argument, int64_t block) {
       numbers = (const int16_t*)random + at % 8;
     }
     const float *dy = a->dy + at, *normalized = a->normalized + at;
-    float *dx = a->dx + at, *dresidual = a->dresidual + at;
+    float* dresidual = a->dresidual + at;
     vf s1 = {}, s2 = {};
     for (; j + W <= width; j += W) {
       vf d = LOAD(dy + j), n = LOAD(normalized + j), g = d * LOAD(a->scale + j);
@@ -206,7 +278,7 @@ static void NAME(norm_gradient)(void* argument, int64_t block) {
       vf d = reciprocal * (g - m1 - LOAD(normalized + j) * m2), x = d;
       STORE(dresidual + j, d);
       if (a->dropout.on) x *= NAME(mask)(&a->dropout, numbers + j, a->dropout.factor);
-      STORE(dx + j, x);
+      NAME(write_some)(a->dx, at + j, x, W, narrow);
       STORE(bias + j, LOAD(bias + j) + x);
     }
     for (; j < width; j++) {
@@ -214,9 +286,18 @@ static void NAME(norm_gradient)(void* argument, int64_t block) {
       float d = reciprocal * (g - m1 - normalized[j] * m2), x = d;
       dresidual[j] = d;
       if (a->dropout.on) x *= numbers[j] >= a->dropout.threshold ? a->dropout.factor : 0;
-      dx[j] = x;
+      NAME(write)(a->dx, at + j, x, narrow);
       bias[j] += x;
     }
+  }
+}
+
+static void NAME(norm_gradient)(void* argument, int64_t block) {
+  Norm* a = argument;
+  if (a->narrow) {
+    NAME(norm_gradient_of)(a, block, true);
+  } else {
+    NAME(norm_gradient_of)(a, block, false);
   }
 }
 
@@ -496,27 +577,6 @@ static bool NAME(room)(NAME(Room) * r, const Attention* a, int64_t task) {
   r->weights = r->vt + columns, r->scores = r->weights + square;
   r->random = (uint64_t*)(r->scores + square);
   return true;
-}
-
-// Returns number i of a tensor, which is bfloat16 if narrow.
-INLINE float NAME(read)(const void* from, int64_t i, bool narrow) {
-  if (!narrow) return ((const float*)from)[i];
-  uint32_t bits = (uint32_t)((const uint16_t*)from)[i] << 16;
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-// Sets number i of a tensor. Halves are rounded to even, as TensorFlow does.
-INLINE void NAME(write)(void* to, int64_t i, float x, bool narrow) {
-  if (!narrow) {
-    ((float*)to)[i] = x;
-    return;
-  }
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-  ((uint16_t*)to)[i] = (uint16_t)(x == x ? rounded : 0x7fc0);
 }
 
 // Copies a run's part of a head from rows with a stride, the first of which begins at number `at`.

@@ -3,10 +3,14 @@
 
 typedef float NAME(vf) __attribute__((vector_size(W * 4), aligned(4), may_alias));
 typedef int32_t NAME(vi) __attribute__((vector_size(W * 4), aligned(4), may_alias));
+typedef uint32_t NAME(vu) __attribute__((vector_size(W * 4), aligned(4), may_alias));
+typedef uint16_t NAME(vh) __attribute__((vector_size(W * 2), aligned(2), may_alias));
 typedef uint64_t NAME(vw) __attribute__((vector_size(W * 4), aligned(8), may_alias));
 
 #define vf NAME(vf)
 #define vi NAME(vi)
+#define vu NAME(vu)
+#define vh NAME(vh)
 #define vw NAME(vw)
 #define INLINE static inline __attribute__((always_inline))
 #define LOAD(p) (*(const vf*)(p))
