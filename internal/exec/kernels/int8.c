@@ -44,12 +44,6 @@ int64_t gorbit_int8_count(const Int8* a) {
 #define kOffset (-128)
 #define DOT(sum, x, w) (sum) = (vi)_mm512_dpbusd_epi32((__m512i)(sum), (__m512i)(x), (__m512i)(w))
 #include "int8.h"
-#undef ISA
-#undef W
-#undef kRows
-#undef kPanels
-#undef kOffset
-#undef DOT
 #pragma GCC pop_options
 
 // Others add pairs of products in 16 bits, which x + 128 would overflow: the sign of x goes to the
@@ -69,12 +63,6 @@ int64_t gorbit_int8_count(const Int8* a) {
     (sum) += (vi)_mm512_madd_epi16(pairs_, _mm512_set1_epi16(1));                            \
   } while (0)
 #include "int8.h"
-#undef ISA
-#undef W
-#undef kRows
-#undef kPanels
-#undef kOffset
-#undef DOT
 #pragma GCC pop_options
 
 #pragma GCC push_options
@@ -86,12 +74,6 @@ int64_t gorbit_int8_count(const Int8* a) {
 #define kOffset (-128)
 #define DOT(sum, x, w) (sum) = (vi)_mm256_dpbusd_avx_epi32((__m256i)(sum), (__m256i)(x), (__m256i)(w))
 #include "int8.h"
-#undef ISA
-#undef W
-#undef kRows
-#undef kPanels
-#undef kOffset
-#undef DOT
 #pragma GCC pop_options
 
 #pragma GCC push_options
@@ -108,12 +90,6 @@ int64_t gorbit_int8_count(const Int8* a) {
     (sum) += (vi)_mm256_madd_epi16(pairs_, _mm256_set1_epi16(1));                     \
   } while (0)
 #include "int8.h"
-#undef ISA
-#undef W
-#undef kRows
-#undef kPanels
-#undef kOffset
-#undef DOT
 #pragma GCC pop_options
 
 #elif defined(__aarch64__)
@@ -130,12 +106,6 @@ int64_t gorbit_int8_count(const Int8* a) {
 #define kOffset 0
 #define DOT(sum, x, w) (sum) = (vi)vdotq_s32((int32x4_t)(sum), (int8x16_t)(w), (int8x16_t)(x))
 #include "int8.h"
-#undef ISA
-#undef W
-#undef kRows
-#undef kPanels
-#undef kOffset
-#undef DOT
 #pragma GCC pop_options
 
 #define ISA neon
@@ -150,12 +120,6 @@ int64_t gorbit_int8_count(const Int8* a) {
     (sum) = (vi)vpadalq_s16((int32x4_t)(sum), pairs_);                                           \
   } while (0)
 #include "int8.h"
-#undef ISA
-#undef W
-#undef kRows
-#undef kPanels
-#undef kOffset
-#undef DOT
 
 #endif
 

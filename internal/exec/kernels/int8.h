@@ -1,7 +1,8 @@
 // The tasks of products of int8 numbers. This file is included once per instruction set, with W, NAME,
 // kRows and kPanels of a tile, kOffset and DOT defined. DOT(sum, x, w) adds the products of four
 // neighbouring bytes to each int32 of sum. x holds the same four numbers of a row everywhere, kOffset
-// more than they are, and w four of each of W columns.
+// more than they are, and w four of each of W columns. The file takes these definitions away again, and
+// that of ISA.
 
 #include "vectors.h"
 
@@ -133,3 +134,9 @@ static void NAME(product)(void* argument, int64_t task) {
 
 #undef OPAQUE
 #include "novectors.h"
+#undef ISA
+#undef W
+#undef kRows
+#undef kPanels
+#undef kOffset
+#undef DOT
