@@ -68,7 +68,7 @@ def make(out: pathlib.Path, lists: pathlib.Path | None = None) -> None:
 def fetched(folder: pathlib.Path) -> pathlib.Path:
     """Lets apt fetch its lists into a folder."""
     lists, config = folder / "lists", folder / "apt.conf"
-    (lists / "partial").mkdir(parents=True)
+    (lists / "partial").mkdir(parents=True, exist_ok=True)
     # Images of containers fetch no languages, and options add to a list and do not replace it.
     names = " ".join(f'"{name}";' for name in LANGUAGES)
     config.write_text(f"#clear Acquire::Languages;\nAcquire::Languages {{ {names} }};\n")
@@ -138,10 +138,14 @@ def summaries(english: dict[str, list[str]]) -> Iterator[tuple[str, str, str]]:
             yield paragraphs[0], " ".join(paragraphs), synopsis
 
 
+def checksum(key: str) -> int:
+    """Returns the 64 bits by which gorbit convert --split-by-hash decides, too."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
+
+
 def split(key: str) -> str:
     """Returns the split of what has this key."""
-    number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % FOLD
-    return {0: "dev", 1: "test"}.get(number, "train")
+    return {0: "dev", 1: "test"}.get(checksum(key) % FOLD, "train")
 
 
 def write(

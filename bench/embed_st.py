@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -28,8 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
 
+import debian
 import peers
 from harness import cli, lines, machine, plan, tables, venvs
 from peers.base import BENCH, ROOT
@@ -101,7 +100,11 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--learning-rate", default="5e-5")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--held", type=float, default=0.05, help="share of the pairs (default: 0.05)")
-    p.add_argument("--lists", help="folder of apt's lists with Translation-en (default: fetched)")
+    p.add_argument(
+        "--lists",
+        type=pathlib.Path,
+        help="folder of apt's lists with Translation-en (default: fetched)",
+    )
     p.add_argument(
         "--weights",
         default=os.path.join(ROOT, ".cache", "minilm"),
@@ -141,9 +144,10 @@ class Bench:
     def prepare(self) -> None:
         """Makes the pairs, the data, the graph and the first model."""
         args, out = self._args, self._out
-        found = pairs(texts(args.lists or fetch(out / "lists")))
-        if not found:
-            sys.exit("embed_st: apt's lists have no descriptions; name others with --lists")
+        try:
+            found = pairs(debian.descriptions(args.lists or debian.fetched(out), "en"))
+        except (OSError, ValueError, subprocess.CalledProcessError) as err:
+            sys.exit(f"embed_st: {err}")
         splits = split(found, args.held)
         for name, rows in splits.items():
             columns = {"first": [a for a, _ in rows], "second": [b for _, b in rows]}
@@ -243,51 +247,9 @@ class Bench:
             sys.exit(f"embed_st: {command[0]} ended with exit code {done.returncode}")
 
 
-def fetch(lists: pathlib.Path) -> pathlib.Path:
-    """Fetches apt's lists with English descriptions into a folder, unless they are there."""
-    if not list(lists.glob("*_i18n_Translation-en*")):
-        (lists / "partial").mkdir(parents=True, exist_ok=True)
-        command = ["apt-get", "update", "-q", "-o", f"Dir::State::lists={lists}"]
-        # The first empties the list of languages, which may have "none" in it.
-        command += ["-o", "Acquire::Languages=en", "-o", "Acquire::Languages::=en"]
-        cli.say(" ".join(command))
-        done = subprocess.run(command, stdout=subprocess.DEVNULL)
-        if done.returncode:
-            sys.exit(f"embed_st: apt-get ended with exit code {done.returncode}")
-    return lists
-
-
-def texts(lists: str | pathlib.Path) -> Iterator[str]:
-    """Yields the lines of the translations in a folder of apt's lists, which may be compressed."""
-    for file in sorted(pathlib.Path(lists).glob("*_i18n_Translation-en*")):
-        command = ["/usr/lib/apt/apt-helper", "cat-file", str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        yield from done.stdout.splitlines()
-
-
-def pairs(said: Iterable[str]) -> list[tuple[str, str]]:
-    """Returns the different synopses with their descriptions, sorted.
-
-    Args:
-        said: lines of Translation-en. A description follows its synopsis, each line after a space;
-            a line with a dot alone is empty.
-    """
-    found, synopsis, description = set(), "", []
-
-    def end() -> None:
-        if synopsis and description:
-            found.add((synopsis, " ".join(" ".join(description).split())))
-
-    for line in said:
-        if line.startswith("Description-en: "):
-            synopsis, description = " ".join(line.partition(": ")[2].split()), []
-        elif line.startswith(" ") and synopsis:
-            description += [line] if line.strip() != "." else []
-        else:
-            end()
-            synopsis, description = "", []
-    end()
-    return sorted(found)
+def pairs(english: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """Returns the different synopses with their descriptions, sorted, of debian.descriptions."""
+    return sorted({(synopsis, text) for _, text, synopsis in debian.summaries(english)})
 
 
 def split(found: list[tuple[str, str]], held: float) -> dict[str, list[tuple[str, str]]]:
@@ -298,8 +260,7 @@ def split(found: list[tuple[str, str]], held: float) -> dict[str, list[tuple[str
     """
     splits: dict[str, list[tuple[str, str]]] = {"train": [], "dev": []}
     for pair in found:
-        number = int.from_bytes(hashlib.sha256(pair[1].encode()).digest()[:8], "big")
-        splits["dev" if number < held * 2**64 else "train"].append(pair)
+        splits["dev" if debian.checksum(pair[1]) < held * 2**64 else "train"].append(pair)
     return splits
 
 

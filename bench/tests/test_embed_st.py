@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import debian
 import embed_st
 import peers
 from peers import sentences
@@ -38,14 +39,14 @@ Description-en: GNU bc
 
 
 def test_pairs_are_those_of_the_lists():
-    assert embed_st.pairs(TRANSLATIONS.splitlines()) == [
+    assert embed_st.pairs(dict(debian.entries([*TRANSLATIONS.splitlines(), ""], "en"))) == [
         ("GNU bc", "An arbitrary precision calculator."),
         (
             "classic UNIX line editor",
             "ed is a line-oriented text editor. It is used to create files.",
         ),
     ]
-    assert embed_st.pairs([]) == []
+    assert embed_st.pairs({}) == []
 
 
 def test_a_description_is_in_one_split():
