@@ -30,8 +30,9 @@ import time
 
 import debian
 import peers
-from harness import cli, lines, machine, plan, tables, venvs
-from peers.base import BENCH, ROOT
+from harness import cli, lines, machine, plan, tables
+from harness.comparison import Comparison
+from peers.base import ROOT
 from peers.sentences import LENGTH
 
 WARM = 5
@@ -126,20 +127,13 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-class Bench:
+class Bench(Comparison):
     """The steps of a comparison, whose files are in a folder."""
 
     def __init__(self, args: argparse.Namespace, out: pathlib.Path) -> None:
         """Takes the arguments."""
+        super().__init__("embed_st", args.gorbit, "st", args.venvs, beneath=["hf"])
         self._args, self._out = args, out
-        if args.venvs:
-            venv = venvs.existing(args.venvs, "st")
-        else:
-            files = [os.path.join(BENCH, "requirements", f"{n}.txt") for n in ("hf", "st")]
-            venv = venvs.install(os.path.join(BENCH, ".work", "venvs"), "st", files, cli.say)
-        if venv.error:
-            sys.exit(f"embed_st: {venv.error}")
-        self._python = venv.python
 
     def prepare(self) -> None:
         """Makes the pairs, the data, the graph and the first model."""
@@ -181,14 +175,10 @@ class Bench:
         cli.say(" ".join(command))
         marks: dict[int, Mark] = {}
         begun = time.monotonic()
-        env = machine.environment()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-            for line in process.stdout:
-                if match := _LINE.match(line):
-                    marks[int(match[1])] = Mark.now(process.pid)
+        for pid, line in self._follow(args.gorbit, command):
+            if match := _LINE.match(line):
+                marks[int(match[1])] = Mark.now(pid)
         whole = time.monotonic() - begun
-        if process.returncode:
-            sys.exit(f"embed_st: {args.gorbit} ended with exit code {process.returncode}")
         return self._training("gorbit", marks, whole)
 
     def peer(self) -> Training:
@@ -225,26 +215,14 @@ class Bench:
                 variant, steps=steps, data=str(self._out), scratch=scratch, options=asked
             )
             command = peers.SENTENCES.command(job, self._python)
-            env, told = machine.environment(), []
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-                for line in process.stdout:
-                    mark = lines.parse(line.rstrip("\n"))
-                    if isinstance(mark, lines.Info):
-                        told.append(mark.values)
-                    elif mark is not None and marks is not None:
-                        marks[mark.done] = Mark.now(process.pid)
-        if process.returncode:
-            sys.exit(f"embed_st: {peers.SENTENCES.name} ended with exit code {process.returncode}")
+            told = []
+            for pid, line in self._follow(peers.SENTENCES.name, command):
+                mark = lines.parse(line)
+                if isinstance(mark, lines.Info):
+                    told.append(mark.values)
+                elif mark is not None and marks is not None:
+                    marks[mark.done] = Mark.now(pid)
         return told
-
-    def _call(self, *command: str) -> None:
-        self._run([self._args.gorbit, *command], machine.environment())
-
-    def _run(self, command: list[str], env: dict[str, str]) -> None:
-        cli.say(" ".join(command))
-        done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
-        if done.returncode:
-            sys.exit(f"embed_st: {command[0]} ended with exit code {done.returncode}")
 
 
 def pairs(english: dict[str, list[str]]) -> list[tuple[str, str]]:

@@ -24,15 +24,15 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import time
 
 import finetune_hf
 import peers
-from harness import cli, lines, machine, plan, tables, venvs
-from peers.base import BENCH, ROOT
+from harness import cli, lines, plan, tables
+from harness.comparison import Comparison
+from peers.base import ROOT
 
 SHARED = pathlib.Path(ROOT).parent / "shared" / "data"
 PROBED = 12
@@ -124,20 +124,13 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-class Bench:
+class Bench(Comparison):
     """The steps of a comparison, whose files are in a folder."""
 
     def __init__(self, args: argparse.Namespace, out: pathlib.Path) -> None:
         """Takes the arguments."""
+        super().__init__("hour", args.gorbit, "hf", args.venvs)
         self._args, self._out = args, out
-        if args.venvs:
-            venv = venvs.existing(args.venvs, "hf")
-        else:
-            home, files = cli.requirements("hf", False)
-            venv = venvs.install(os.path.join(BENCH, ".work", "venvs"), home, files, cli.say)
-        if venv.error:
-            sys.exit(f"hour: {venv.error}")
-        self._python = venv.python
 
     def prepare(self) -> None:
         """Makes the tokenizer, the data, the graphs and the first weights."""
@@ -288,14 +281,10 @@ class Bench:
                 command += ["--set", f"train.{param}_warmup={stages}"]
         cli.say(" ".join(command))
         found, begun = [], time.monotonic()
-        env = machine.environment()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-            for line in process.stdout:
-                if match := _LINE.match(line):
-                    at = time.monotonic() - begun
-                    found.append((match[1], int(match[2]), at, float(match[3])))
-        if process.returncode:
-            sys.exit(f"hour: {args.gorbit} ended with exit code {process.returncode}")
+        for _, line in self._follow(args.gorbit, command):
+            if match := _LINE.match(line):
+                at = time.monotonic() - begun
+                found.append((match[1], int(match[2]), at, float(match[3])))
         return found
 
     def _trainer(
@@ -319,27 +308,14 @@ class Bench:
                 scratch=scratch,
                 options=asked,
             )
-            command, env = peer.command(job, self._python), machine.environment()
             told, begun = [], time.monotonic()
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-                for line in process.stdout:
-                    mark = lines.parse(line.rstrip("\n"))
-                    if isinstance(mark, lines.Info):
-                        told.append(mark.values)
-                    elif mark is not None and marks is not None:
-                        marks[mark.done] = time.monotonic() - begun
-        if process.returncode:
-            sys.exit(f"hour: {peer.name} ended with exit code {process.returncode}")
+            for _, line in self._follow(peer.name, peer.command(job, self._python)):
+                mark = lines.parse(line)
+                if isinstance(mark, lines.Info):
+                    told.append(mark.values)
+                elif mark is not None and marks is not None:
+                    marks[mark.done] = time.monotonic() - begun
         return told
-
-    def _call(self, *command: str) -> None:
-        self._run([self._args.gorbit, *command], machine.environment())
-
-    def _run(self, command: list[str], env: dict[str, str]) -> None:
-        cli.say(" ".join(command))
-        done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
-        if done.returncode:
-            sys.exit(f"hour: {command[0]} ended with exit code {done.returncode}")
 
 
 def growth(stages: tuple[tuple[float, float], ...], full: int, steps: int) -> str:

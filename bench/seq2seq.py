@@ -20,14 +20,14 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import time
 
 import peers
-from harness import cli, lines, machine, plan, tables, venvs
-from peers.base import BENCH, ROOT
+from harness import cli, lines, plan, tables
+from harness.comparison import Comparison
+from peers.base import ROOT
 
 WARM, PROBED = 4, 12
 """Steps of the Trainer before those that are timed to learn how many fit into the budget."""
@@ -144,20 +144,13 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-class Bench:
+class Bench(Comparison):
     """The steps of a comparison, whose files are in a folder."""
 
     def __init__(self, args: argparse.Namespace, out: pathlib.Path) -> None:
         """Takes the arguments."""
+        super().__init__("seq2seq", args.gorbit, "hf", args.venvs)
         self._args, self._out, self._task = args, out, TASKS[args.task]
-        if args.venvs:
-            venv = venvs.existing(args.venvs, "hf")
-        else:
-            home, files = cli.requirements("hf", False)
-            venv = venvs.install(os.path.join(BENCH, ".work", "venvs"), home, files, cli.say)
-        if venv.error:
-            sys.exit(f"seq2seq: {venv.error}")
-        self._python = venv.python
 
     def prepare(self) -> None:
         """Makes the tokenizer, the records, the graph, the columns and the first weights."""
@@ -202,13 +195,10 @@ class Bench:
         command += ["--set", f"optimizer.warmup_ratio={plan.WARMUP_RATIO}"]
         command += ["--set", f"optimizer.weight_decay={plan.WEIGHT_DECAY}"]
         cli.say(" ".join(command))
-        begun, ended, env = time.monotonic(), 0.0, machine.environment()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-            for line in process.stdout:
-                if _STEP.match(line):
-                    ended = time.monotonic() - begun
-        if process.returncode:
-            sys.exit(f"seq2seq: {args.gorbit} ended with exit code {process.returncode}")
+        begun, ended = time.monotonic(), 0.0
+        for _, line in self._follow(args.gorbit, command):
+            if _STEP.match(line):
+                ended = time.monotonic() - begun
         return Result(name, steps, ended, self._scores(f"{out}/{run}"))
 
     def hf(self, steps: int) -> Result:
@@ -237,10 +227,8 @@ class Bench:
         if args.examples:
             command += ["--set", f"eval.generate.examples={args.examples}"]
         cli.say(" ".join(command))
-        done = subprocess.run(command, env=machine.environment(), stdout=subprocess.PIPE, text=True)
-        if done.returncode:
-            sys.exit(f"seq2seq: {args.gorbit} ended with exit code {done.returncode}")
-        told = json.loads(done.stdout.strip().splitlines()[-1])["outputs"]
+        *_, (_, last) = self._follow(args.gorbit, command)
+        told = json.loads(last)["outputs"]
         return {name: told[name] for name in (*task.metrics, "loss")}
 
     def _peer(self, peer: peers.Worker, python: str, steps: int, **asked: str) -> dict[int, float]:
@@ -253,24 +241,11 @@ class Bench:
                 scratch=scratch,
                 options=asked,
             )
-            command, env = peer.command(job, python), machine.environment()
             marks, begun = {}, time.monotonic()
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
-                for line in process.stdout:
-                    if isinstance(mark := lines.parse(line.rstrip("\n")), lines.Mark):
-                        marks[mark.done] = time.monotonic() - begun
-        if process.returncode:
-            sys.exit(f"seq2seq: {peer.name} ended with exit code {process.returncode}")
+            for _, line in self._follow(peer.name, peer.command(job, python)):
+                if isinstance(mark := lines.parse(line), lines.Mark):
+                    marks[mark.done] = time.monotonic() - begun
         return marks
-
-    def _call(self, *command: str) -> None:
-        self._run([self._args.gorbit, *command], machine.environment())
-
-    def _run(self, command: list[str], env: dict[str, str]) -> None:
-        cli.say(" ".join(command))
-        done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
-        if done.returncode:
-            sys.exit(f"seq2seq: {command[0]} ended with exit code {done.returncode}")
 
 
 def model(tokenizer: dict, task: Task) -> dict[str, object]:
