@@ -23,6 +23,7 @@ from suites import (
     reading,
     serve,
     strategy,
+    summary,
     text,
     train,
 )
@@ -38,6 +39,7 @@ SUITES = {
     "generate": generate,
     "strategy": strategy,
     "limit": limit,
+    "summary": summary,
 }
 ON_GPU = ("train", "predict")
 """The suites that run on GPUs. The suite of strategies divides a CPU in two."""
@@ -53,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     known = parser()
     args = known.parse_args(argv)
+    if asked(args) == ["summary"]:
+        args.rounds = 0
     if missing := missing_file(args):
         known.error(missing)
     # Both end the current run and its program, also in the background.
