@@ -23,7 +23,7 @@ func (e *SlowPrecisionError) Error() string {
 	case e.Precision == graphs.FP16:
 		lacks = "this CPU does not support it, only GPUs do"
 	case e.Worker != "":
-		lacks = "the CPU of worker " + e.Worker + " has no instructions for it (AVX512_BF16 or AMX_BF16), or ONEDNN_MAX_CPU_ISA in the worker's environment disables them"
+		lacks = "the CPU of worker " + e.Worker + " has no instructions for it that TensorFlow uses (gorbit doctor, run there, says why)"
 	}
 	return fmt.Sprintf("the graph computes in %s, but %s: TensorFlow would emulate it, at half the speed of float32 or less; "+
 		"export the graph with --precision float32, or add --allow-slow-precision (runtime.allow_slow_precision=true)", e.Precision, lacks)

@@ -3,6 +3,7 @@ package devices
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -26,9 +27,16 @@ var belowAVX512 = []string{"sse41", "avx", "avx2", "avx2_vnni", "avx2_vnni_2"}
 func NativeBF16() bool { return SlowBF16() == "" }
 
 // SlowBF16 returns why this process emulates bfloat16 products, or "" if it does not.
-func SlowBF16() string { return slowBF16(cpu.X86.HasAVX512BF16 || cpu.X86.HasAMXBF16, os.Getenv) }
+func SlowBF16() string {
+	return slowBF16(runtime.GOARCH, cpu.X86.HasAVX512BF16 || cpu.X86.HasAMXBF16, os.Getenv)
+}
 
-func slowBF16(has bool, getenv func(string) string) string {
+func slowBF16(processor string, has bool, getenv func(string) string) string {
+	if processor == "arm64" {
+		// TensorFlow gives products of bfloat16 to oneDNN on CPUs with AVX-512 alone, and its own code
+		// is compiled for any ARM.
+		return "TensorFlow uses no instructions of ARM processors for it, not even of those that have them (BF16)"
+	}
 	if !has {
 		return "this CPU has no instructions for it (AVX512_BF16 or AMX_BF16)"
 	}

@@ -8,6 +8,12 @@ import (
 // TestSlowBF16 checks that the environment is read as oneDNN reads it: case does not matter, the
 // newer variable has priority, and unknown values are ignored.
 func TestSlowBF16(t *testing.T) {
+	for _, variables := range []string{"", "TF_ENABLE_ONEDNN_OPTS=1", "TF_ENABLE_ONEDNN_OPTS=0 ONEDNN_MAX_CPU_ISA=AVX2"} {
+		const want = "TensorFlow uses no instructions of ARM processors for it"
+		if got := slowBF16("arm64", false, environment(variables)); !strings.HasPrefix(got, want) {
+			t.Errorf("on ARM, with %q: %q, want %q", variables, got, want)
+		}
+	}
 	for _, test := range []struct {
 		has         bool
 		environment string
@@ -28,7 +34,7 @@ func TestSlowBF16(t *testing.T) {
 		{true, "TF_ENABLE_ONEDNN_OPTS=0", "TF_ENABLE_ONEDNN_OPTS=0 turns off oneDNN"},
 		{true, "TF_ENABLE_ONEDNN_OPTS=1", ""},
 	} {
-		got := slowBF16(test.has, environment(test.environment))
+		got := slowBF16("amd64", test.has, environment(test.environment))
 		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%v %s: %q, want %q", test.has, test.environment, got, test.want)
 		}
