@@ -50,7 +50,7 @@ def tensorflow(machine: str) -> tuple[str, ...]:
     """
     name = release.wheel(machine)
     return (
-        f"{name}=={release.TENSORFLOW}.*; python_version < '3.13'",
+        f"{name}=={release.TENSORFLOW}.*; python_version >= '3.9' and python_version < '3.13'",
         f"{name}{LATER}; python_version >= '3.13'",
     )
 

@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--fetch", action="store_true", help="fetch the data and do no more")
     args = parser.parse_args(argv)
     try:
+        if not args.fetch:
+            programs.environment()  # what it lacks is said before anything is fetched
         fetch(args.cache)
         if not args.fetch:
             run(args.cache, args.out)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from packaging import requirements
 
 import dist
 import dist_wheel
@@ -101,6 +102,10 @@ def test_the_tensorflow_of_a_wheel(machine: str, name: str) -> None:
     """ARM has no wheel of the name tensorflow-cpu."""
     wanted = [re.match(r"[\w-]+", one)[0] for one in dist_wheel.requirements(machine)]
     assert wanted[:2] == [name, name]
+    marks = [requirements.Requirement(one).marker for one in dist_wheel.requirements(machine)[:2]]
+    for minor, taken in ((8, 0), (9, 1), (12, 1), (13, 1)):  # pip tells 3.8 of Requires-Python
+        python = {"python_version": f"3.{minor}"}
+        assert sum(mark.evaluate(python) for mark in marks) == taken
 
 
 @pytest.mark.parametrize(

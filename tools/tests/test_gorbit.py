@@ -15,7 +15,7 @@ import sys
 import pytest
 
 import gorbit
-from gorbit import process, programs
+from gorbit import demo, process, programs
 
 PROGRAM = """#!{python}
 import json, os, signal, sys, time
@@ -359,6 +359,19 @@ def test_c_libraries(monkeypatch, libc, want):
         return
     with pytest.raises(gorbit.Error, match=want):
         programs._check_libc((2, 34))
+
+
+def test_the_demo_without_tensorflow(tmp_path, monkeypatch, capsys):
+    """The demo says what is missing before it fetches anything."""
+
+    def environment():
+        raise gorbit.Error("TensorFlow is not installed")
+
+    monkeypatch.setattr(programs, "environment", environment)
+    assert demo.main(["--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "demo")]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "gorbit demo: TensorFlow is not installed\n")
+    assert not list(tmp_path.iterdir())
 
 
 def test_bars(monkeypatch, capsys):
