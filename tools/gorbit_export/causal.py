@@ -115,10 +115,12 @@ class RMSNorm(layers.Layer):
 
     def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Normalizes float32 [..., width] by the first of `weights`, taken from the list."""
+        return ops.rms_norm(x, self.scaled(weights), self._epsilon)
+
+    def scaled(self, weights: list[Tensor]) -> Tensor:
+        """Returns what the normalized rows are multiplied by, from the first of `weights`."""
         scale = weights.pop(0)
-        if self._offset:
-            scale += self._offset
-        return ops.rms_norm(x, scale, self._epsilon)
+        return scale + self._offset if self._offset else scale
 
 
 class LayerNorm(layers.LayerNorm):
@@ -220,6 +222,11 @@ class Layer(tf.Module):
             parts.append(self.feed_forward_post_norm)
         return [w for part in parts for w in part.weights()]
 
+    @staticmethod
+    def _blocks(maps: list[Map], *tensors: Tensor) -> bool:
+        """Tells whether a block of generation computes products by all of these maps together."""
+        return all(len(m.weights()) == 1 for m in maps) and ops.generates(*tensors)
+
     def turns(self, positions: Tensor) -> list[Tensor]:
         """The cosines and sines of rotary positions, of int32 [N]; none of other layers."""
         c = self._config
@@ -231,10 +238,17 @@ class Layer(tf.Module):
     def heads(self, x: Tensor, turns: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
         """Computes query, key and value, [N, width] each, of x float32 [N, H] and its turns."""
         c = self._config
-        x = ops.cast(self.attention_norm.apply(x, weights), weights[0].dtype)
         if not c.family.rotary:
+            x = ops.cast(self.attention_norm.apply(x, weights), weights[0].dtype)
             return tf.split(self.query_key_value.apply(x, weights), 3, 1)
-        query, key, value = (part.apply(x, weights) for part in (self.query, self.key, self.value))
+        maps = [self.query, self.key, self.value]
+        if self._blocks(maps, x, *weights):
+            scale = self.attention_norm.scaled(weights)
+            known = [weights.pop(0) for _ in maps]
+            query, key, value = ops.normed_products(x, scale, c.norm_epsilon, known)
+        else:
+            x = ops.cast(self.attention_norm.apply(x, weights), weights[0].dtype)
+            query, key, value = (part.apply(x, weights) for part in maps)
         if c.family.normed_heads:
             query = _normed_heads(self.query_norm, query, weights)
             key = _normed_heads(self.key_norm, key, weights)
@@ -258,19 +272,26 @@ class Layer(tf.Module):
             weights: those that `heads` left.
             drop: dropout at one of the layer's sites 1 and 2.
         """
+        act, family = self._config.hidden_act, self._config.family
+        if family.rotary and not family.post_norms and act in ops.SWISH:
+            maps = [self.output, self.gate, self.intermediate, self.feed_forward]
+            if self._blocks(maps, x, context, *weights):
+                output, scale = weights.pop(0), self.feed_forward_norm.scaled(weights)
+                rest = [weights.pop(0) for _ in range(3)]
+                epsilon = self._config.norm_epsilon
+                return ops.feed_forward(x, context, output, scale, epsilon, rest)
         y = ops.cast(self.output.apply(context, weights), tf.float32)
-        if self._config.family.post_norms:
+        if family.post_norms:
             y = self.attention_post_norm.apply(y, weights)
         x += drop(1, y)
         y = ops.cast(self.feed_forward_norm.apply(x, weights), context.dtype)
-        act = self._config.hidden_act
-        if self._config.family.rotary:
+        if family.rotary:
             gate = self.gate.apply(y, weights)
             y = ops.gated(act, gate, self.intermediate.apply(y, weights))
         else:
             y = ops.activate(act, self.intermediate.apply(y, weights))
         y = ops.cast(self.feed_forward.apply(y, weights), tf.float32)
-        if self._config.family.post_norms:
+        if family.post_norms:
             y = self.feed_forward_post_norm.apply(y, weights)
         return x + drop(2, y)
 

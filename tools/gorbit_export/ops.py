@@ -48,6 +48,9 @@ def block(body: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **known: made(**known)(*args)
 
 
+SWISH = ("silu", "swish")
+"""The names of the activation that SwiGLU has."""
+
 _generates = contextvars.ContextVar("_generates", default=False)
 
 
@@ -275,18 +278,69 @@ def product(x: Tensor, w: Tensor, transpose: bool = False) -> Tensor:
     return tf.matmul(x, w, transpose_b=transpose)
 
 
-@block
-def _rms_norm(x: Tensor, scale: Tensor, epsilon: Tensor) -> Tensor:
+def _rms_normed(x: Tensor, scale: Tensor, epsilon: Tensor | float) -> Tensor:
     square = tf.reduce_mean(tf.square(x), -1, keepdims=True)
     return x * tf.math.rsqrt(square + epsilon) * scale
+
+
+@block
+def _rms_norm(x: Tensor, scale: Tensor, epsilon: Tensor) -> Tensor:
+    return _rms_normed(x, scale, epsilon)
 
 
 def rms_norm(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
     """Root mean square normalization over the last axis (Zhang & Sennrich 2019)."""
     if x.shape.rank == 2 and generates(x, scale):
         return _rms_norm(x, scale, tf.constant(epsilon, tf.float32))
-    square = tf.reduce_mean(tf.square(x), -1, keepdims=True)
-    return x * tf.math.rsqrt(square + epsilon) * scale
+    return _rms_normed(x, scale, epsilon)
+
+
+@block
+def _next_normed_products(
+    x: Tensor, scale: Tensor, epsilon: Tensor, w0: Tensor, w1: Tensor, w2: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    x = _rms_normed(x, scale, epsilon)
+    return tf.matmul(x, w0), tf.matmul(x, w1), tf.matmul(x, w2)
+
+
+def normed_products(
+    x: Tensor, scale: Tensor, epsilon: float, matrices: list[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Multiplies rms_norm(x) by three matrices; the tensors are those that `generates` takes."""
+    return _next_normed_products(x, scale, tf.constant(epsilon, tf.float32), *matrices)
+
+
+@block
+def _next_feed_forward(
+    x: Tensor,
+    context: Tensor,
+    output: Tensor,
+    scale: Tensor,
+    epsilon: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    down: Tensor,
+) -> Tensor:
+    x += tf.matmul(context, output)
+    y = _rms_normed(x, scale, epsilon)
+    return x + tf.matmul(tf.nn.silu(tf.matmul(y, gate)) * tf.matmul(y, up), down)
+
+
+def feed_forward(
+    x: Tensor, context: Tensor, output: Tensor, scale: Tensor, epsilon: float, rest: list[Tensor]
+) -> Tensor:
+    """Ends a layer whose activation is SwiGLU; the tensors are those that `generates` takes.
+
+    Args:
+        x: [N, H], the layer's input.
+        context: [N, W], what its attention gave.
+        output: [W, H], which maps that to what is added to x.
+        scale: [H], of the norm of that sum.
+        epsilon: of that norm.
+        rest: [H, I] twice, of the gate and of what it multiplies, and [I, H].
+    """
+    known = tf.constant(epsilon, tf.float32)
+    return _next_feed_forward(x, context, output, scale, known, *rest)
 
 
 @block
@@ -296,7 +350,7 @@ def _swiglu(gate: Tensor, x: Tensor) -> Tensor:
 
 def gated(name: str, gate: Tensor, x: Tensor) -> Tensor:
     """Multiplies x by the activation of a gate, `name` being one of ACTIVATIONS."""
-    if name in ("silu", "swish") and generates(gate, x):
+    if name in SWISH and generates(gate, x):
         return _swiglu(gate, x)
     return activate(name, gate) * x
 

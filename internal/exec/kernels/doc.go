@@ -35,6 +35,8 @@
 //	local_attention_dropout_gradient dy, qkv, ... -> dqkv
 //	next_product                     x, w -> y
 //	next_product_transposed          x, w -> y
+//	next_normed_products             x, scale, epsilon, w0, w1, w2 -> y0, y1, y2
+//	next_feed_forward                x, context, output, scale, epsilon, gate, up, down -> y
 //	rms_norm                         x, scale, epsilon -> y
 //	swiglu                           gate, x -> y
 //	next_attention                   query, key, value, allowed, heads, shared, scale -> context

@@ -1,6 +1,5 @@
-// The tasks of generation, included by tasks.h. An element of a product is one sum over its terms in
-// their order, or of W such sums, whatever else is computed with it: it does not depend on how many
-// sequences a call has.
+// The tasks of generation, included by tasks.h. An element of a product is a sum over its terms in an
+// order that does not depend on what else is computed with it, such as how many sequences a call has.
 
 // How many vectors of sums fit into the registers: 32 of AVX-512 and NEON, 16 of others.
 #if W == 16 || defined(__aarch64__)
@@ -9,22 +8,25 @@
 #define SUMS 12
 #endif
 
-// strip computes m rows of c vectors: y = x w, or y + x w with add. The last vector has only n numbers.
+// strip computes m rows of c vectors of x w, the last of which has only n numbers. It asks for what
+// stands `ahead` numbers after each that it reads of w, unless that is 0.
 INLINE void NAME(strip)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w, int64_t ldw,
-                        int64_t inner, const int m, const int c, int64_t n, bool add) {
+                        int64_t inner, const int m, const int c, int64_t n, int to, int64_t ahead) {
   vf sum[SUMS];
 #pragma GCC unroll 24
   for (int i = 0; i < m; i++) {
 #pragma GCC unroll 24
     for (int j = 0; j < c; j++) {
-      sum[i * c + j] = !add ? (vf){} : NAME(some)(y + i * ldy + j * W, j == c - 1 ? n : W);
+      sum[i * c + j] = to != kGoOn ? (vf){} : NAME(some)(y + i * ldy + j * W, j == c - 1 ? n : W);
     }
   }
   for (int64_t k = 0; k < inner; k++) {
     const float* row = w + k * ldw;
+    if (ahead > 0) {
 #pragma GCC unroll 24
-    for (int j = 0; j < c; j++) {
-      if (j * W % 16 == 0) __builtin_prefetch(row + kAhead * ldw + j * W);
+      for (int j = 0; j < c; j++) {
+        if (j * W % 16 == 0) __builtin_prefetch(row + ahead + j * W);
+      }
     }
     vf b[SUMS];
 #pragma GCC unroll 24
@@ -40,40 +42,47 @@ INLINE void NAME(strip)(float* y, int64_t ldy, const float* x, int64_t ldx, cons
   for (int i = 0; i < m; i++) {
 #pragma GCC unroll 24
     for (int j = 0; j < c; j++) {
-      NAME(keep)(y + i * ldy + j * W, sum[i * c + j], j == c - 1 ? n : W);
+      int64_t count = j == c - 1 ? n : W;
+      float* at = y + i * ldy + j * W;
+      if (to == kAdd) sum[i * c + j] = NAME(some)(at, count) + sum[i * c + j];
+      NAME(keep)(at, sum[i * c + j], count);
     }
   }
 }
 
-// strips computes m rows of c vectors, m being at most SUMS / c.
-#define STRIPS(c)                                                                                  \
-  static void NAME(strips##c)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w, \
-                              int64_t ldw, int64_t m, int64_t k, int64_t n, bool add) {           \
-    const int most = SUMS / c > 8 ? 8 : SUMS / c;                                                  \
-    for (; m >= most; m -= most, x += most * ldx, y += most * ldy) {                               \
-      NAME(strip)(y, ldy, x, ldx, w, ldw, k, most, c, n, add);                                     \
-    }                                                                                              \
-    for (; m >= 2; m -= 2, x += 2 * ldx, y += 2 * ldy) {                                           \
-      NAME(strip)(y, ldy, x, ldx, w, ldw, k, 2, c, n, add);                                        \
-    }                                                                                              \
-    if (m > 0) NAME(strip)(y, ldy, x, ldx, w, ldw, k, 1, c, n, add);                               \
+// strips computes m rows of c vectors, m being at most SUMS / c. Only the first asks for what is ahead.
+#define STRIPS(name, c)                                                                             \
+  static void NAME(name)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w,        \
+                         int64_t ldw, int64_t m, int64_t k, int64_t n, int to, int64_t ahead) {     \
+    const int most = SUMS / (c) > 8 ? 8 : SUMS / (c);                                               \
+    for (; m >= most; m -= most, x += most * ldx, y += most * ldy, ahead = 0) {                     \
+      NAME(strip)(y, ldy, x, ldx, w, ldw, k, most, c, n, to, ahead);                                \
+    }                                                                                               \
+    for (; m >= 2; m -= 2, x += 2 * ldx, y += 2 * ldy, ahead = 0) {                                 \
+      if (SUMS / (c) >= 2) NAME(strip)(y, ldy, x, ldx, w, ldw, k, 2, c, n, to, ahead);              \
+    }                                                                                               \
+    if (m > 0) NAME(strip)(y, ldy, x, ldx, w, ldw, k, 1, c, n, to, ahead);                          \
   }
-STRIPS(1)
-STRIPS(3)
-STRIPS(6)
+// Of WIDE vectors a row of w has three lines of the cache.
+#define WIDE (48 / W)
+STRIPS(narrow, 1)
+STRIPS(strips, 3)
+STRIPS(wide, WIDE)
 #undef STRIPS
 
-// y[m, n] = x[m, k] w[k, n], and y + that with add.
+// y[m, n] and x[m, k] w[k, n], as `to` says.
 static void NAME(along)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w, int64_t ldw,
-                        int64_t m, int64_t n, int64_t k, bool add) {
+                        int64_t m, int64_t n, int64_t k, int to, int64_t ahead) {
   int64_t j = 0;
   // Wide strips read longer parts of rows, and narrow ones have more rows of x for each.
-  if (m <= SUMS / 6) {
-    for (; j + 6 * W <= n; j += 6 * W) NAME(strips6)(y + j, ldy, x, ldx, w + j, ldw, m, k, W, add);
+  if (m <= SUMS / WIDE) {
+    for (; j + 48 <= n; j += 48) NAME(wide)(y + j, ldy, x, ldx, w + j, ldw, m, k, W, to, ahead);
   }
-  for (; j + 3 * W <= n; j += 3 * W) NAME(strips3)(y + j, ldy, x, ldx, w + j, ldw, m, k, W, add);
+  for (; j + 3 * W <= n; j += 3 * W) {
+    NAME(strips)(y + j, ldy, x, ldx, w + j, ldw, m, k, W, to, ahead);
+  }
   for (; j < n; j += W) {
-    NAME(strips1)(y + j, ldy, x, ldx, w + j, ldw, m, k, n - j < W ? n - j : W, add);
+    NAME(narrow)(y + j, ldy, x, ldx, w + j, ldw, m, k, n - j < W ? n - j : W, to, ahead);
   }
 }
 
@@ -142,22 +151,35 @@ static void NAME(across)(float* y, int64_t ldy, const float* x, int64_t ldx, con
   }
 }
 
-static void NAME(next_product)(void* argument, int64_t task) {
-  const Product* p = argument;
-  int64_t row = task / p->strips * kProductRows, column = task % p->strips * kProductColumns;
-  int64_t m = p->rows - row < kProductRows ? p->rows - row : kProductRows;
-  int64_t n = p->width - column < kProductColumns ? p->width - column : kProductColumns;
-  const float* x = p->x + row * p->inner;
-  float* y = p->y + row * p->width + column;
-  if (p->transposed) {
-    NAME(across)(y, p->width, x, p->inner, p->w + column * p->inner, p->inner, m, n, p->inner);
+// A group of terms of few rows.
+static void NAME(next_group)(const Product* p, int64_t task) {
+  int64_t k = task * p->group, end = p->inner - k < p->group ? p->inner : k + p->group;
+  float* y = p->partial + task * p->rows * p->width;
+  // Products of several rows take long enough that the next columns can come meanwhile.
+  int64_t ahead = p->rows > 4 ? 3 * W : 0;
+  for (int to = kSet; k < end; k += kPanel, to = kGoOn) {
+    NAME(along)(y, p->width, p->x + k, p->inner, p->w + k * p->width, p->width, p->rows, p->width,
+                end - k < kPanel ? end - k : kPanel, to, ahead);
+  }
+}
+
+static void NAME(next_product)(const Product* p, int64_t task) {
+  if (p->partial != NULL) {
+    NAME(next_group)(p, task);
     return;
   }
-  // Of few rows each part of w is used once. Of many, a block of it stays next to the core.
-  int64_t step = m <= SUMS / 6 ? p->inner : kProductInner;
-  for (int64_t k = 0; k < p->inner; k += step) {
-    int64_t inner = p->inner - k < step ? p->inner - k : step;
-    NAME(along)(y, p->width, x + k, p->inner, p->w + k * p->width + column, p->width, m, n, inner, k > 0);
+  Part part = product_part(p, task);
+  const float* x = p->x + part.row * p->inner;
+  float* y = p->y + part.row * p->width + part.column;
+  if (p->transposed) {
+    NAME(across)(y, p->width, x, p->inner, p->w + part.column * p->inner, p->inner, part.rows,
+                 part.columns, p->inner);
+    return;
+  }
+  for (int64_t k = 0; k < p->inner; k += p->group) {
+    NAME(along)(y, p->width, x + k, p->inner, p->w + k * p->width + part.column, p->width, part.rows,
+                part.columns, p->inner - k < p->group ? p->inner - k : p->group,
+                p->add || k > 0 ? kAdd : kSet, kAhead * p->width);
   }
 }
 
@@ -181,18 +203,57 @@ static void NAME(rms_norm)(void* argument, int64_t block) {
   }
 }
 
-// swiglu computes gate * sigmoid(gate) * x.
-static void NAME(swiglu)(void* argument, int64_t chunk) {
-  const Swiglu* a = argument;
-  int64_t i = chunk * kSmallChunk, end = i + kSmallChunk;
-  if (end > a->n) end = a->n;
-  for (; i < end; i += W) {
-    int64_t n = end - i < W ? end - i : W;
-    vf g = NAME(some)(a->gate + i, n);
+// gate * sigmoid(gate) * x of n numbers; y may be the memory of gate.
+INLINE void NAME(swish)(float* y, const float* gate, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += W) {
+    int64_t count = n - i < W ? n - i : W;
+    vf g = NAME(some)(gate + i, count);
     vf e = NAME(exp)(NAME(select)(g < 0.0f, g, -g));
     vf sigmoid = NAME(select)(g < 0.0f, e, NAME(set)(1)) / (1.0f + e);
-    NAME(keep)(a->y + i, g * sigmoid * NAME(some)(a->x + i, n), n);
+    NAME(keep)(y + i, g * sigmoid * NAME(some)(x + i, count), count);
   }
+}
+
+static void NAME(swiglu)(void* argument, int64_t chunk) {
+  const Swiglu* a = argument;
+  int64_t i = chunk * kSmallChunk;
+  NAME(swish)(a->y + i, a->gate + i, a->x + i, a->n - i < kSmallChunk ? a->n - i : kSmallChunk);
+}
+
+static void NAME(next_products)(void* argument, int64_t task) {
+  Products* p = argument;
+  int i = 0;
+  while (task >= p->ends[i]) i++;
+  if (i > 0) task -= p->ends[i - 1];
+  NAME(next_product)(&p->of[i], task);
+  if (!p->gated || p->of[0].partial != NULL) return;
+  NAME(next_product)(&p->of[1], task);
+  Part part = product_part(p->of, task);
+  for (int64_t row = part.row; row < part.row + part.rows; row++) {
+    float* y = p->of[0].y + row * p->of[0].width + part.column;
+    NAME(swish)(y, y, p->of[1].y + row * p->of[0].width + part.column, part.columns);
+  }
+}
+
+// Adds the groups of a row of each product.
+static void NAME(next_sums)(void* argument, int64_t row) {
+  const Products* p = argument;
+  for (int i = 0; i < p->count; i++) {
+    const Product* a = &p->of[i];
+    float* y = a->y + row * a->width;
+    for (int64_t j = 0; j < a->width; j += W) {
+      int64_t n = a->width - j < W ? a->width - j : W;
+      const float* part = a->partial + row * a->width + j;
+      vf sum = NAME(some)(part, n);
+      if (a->add) sum = NAME(some)(y + j, n) + sum;
+      for (int64_t k = a->group; k < a->inner; k += a->group) {
+        sum += NAME(some)(part += a->rows * a->width, n);
+      }
+      NAME(keep)(y + j, sum, n);
+    }
+  }
+  float* gate = p->of[0].y + row * p->of[0].width;
+  if (p->gated) NAME(swish)(gate, gate, p->of[1].y + row * p->of[1].width, p->of[1].width);
 }
 
 // Softmax of n scores of a row, of those that are allowed. The others, and all if none is, become 0.
@@ -256,8 +317,9 @@ static void NAME(next_attention)(void* argument, int64_t task) {
       if (bias != NULL) bias += ((row * a->heads + own) * a->tokens + first + query) * columns;
       NAME(softmax)(scores + i * n, allowed + query * columns, bias, a->scale, n);
     }
-    NAME(along)(a->y + at, step, scores, n, value, a->shared * d, m, d, n, false);
+    NAME(along)(a->y + at, step, scores, n, value, a->shared * d, m, d, n, kSet, kAhead * a->shared * d);
   }
 }
 
 #undef SUMS
+#undef WIDE

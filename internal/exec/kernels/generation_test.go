@@ -29,6 +29,9 @@ func TestGeneration(t *testing.T) {
 			for _, width := range []int{16, 50} {
 				elementwise(t, 37, width)
 			}
+			for _, sizes := range [][3]int{{1, 64, 96}, {3, 50, 101}, {16, 200, 300}, {17, 200, 300}, {140, 37, 113}} {
+				nextLayer(t, sizes[0], sizes[1], sizes[2])
+			}
 			for _, sizes := range [][2]int{{1, 1}, {1, 70}, {5, 19}, {40, 70}} {
 				for _, biased := range []bool{false, true} {
 					nextAttention(t, sizes[0], sizes[1], biased)
@@ -108,23 +111,114 @@ func elementwise(t *testing.T, rows, width int) {
 	t.Helper()
 	x, y := drawnNumbers(3, rows*width), drawnNumbers(4, rows*width)
 	shape := []int64{int64(rows), int64(width)}
-	gated, normed := make([]float64, len(x)), make([]float64, len(x))
-	for i, g := range x {
-		g := 30 * float64(g)
-		gated[i] = g / (1 + math.Exp(-g)) * float64(y[i])
-		square := 0.0
-		for _, v := range x[i/width*width : (i/width+1)*width] {
-			square += float64(v) * float64(v) / float64(width)
-		}
-		normed[i] = float64(x[i]) / math.Sqrt(square+0.5) * float64(y[i%width])
-	}
-	wide := make([]float32, len(x))
+	gated, gate := make([]float64, len(x)), make([]float32, len(x))
 	for i, v := range x {
-		wide[i] = 30 * v
+		gate[i] = 30 * v
+		g := float64(gate[i])
+		gated[i] = g / (1 + math.Exp(-g)) * float64(y[i])
 	}
 	c := &calls{b: t, graph: tf.NewGraph()}
-	near(t, "GorbitSwiglu", ranOp(t, c, "GorbitSwiglu", c.shaped(wide, shape...), c.shaped(y, shape...)), gated)
-	near(t, "GorbitRmsNorm", ranOp(t, c, "GorbitRmsNorm", c.shaped(x, shape...), c.constant(y[:width]), c.constant(float32(0.5))), normed)
+	near(t, "GorbitSwiglu", ranOp(t, c, "GorbitSwiglu", c.shaped(gate, shape...), c.shaped(y, shape...)), gated)
+	near(t, "GorbitRmsNorm", ranOp(t, c, "GorbitRmsNorm", c.shaped(x, shape...), c.constant(y[:width]), c.constant(float32(0.5))), normed(wide(x), y[:width], 0.5))
+}
+
+// nextLayer checks what a layer of generation computes before attention and after it: rows of a width, and
+// a feed-forward network of another.
+func nextLayer(t *testing.T, rows, width, inner int) {
+	t.Helper()
+	const epsilon = 0.5
+	x, scale, context := drawnNumbers(11, rows*width), drawnNumbers(12, width), drawnNumbers(13, rows*inner)
+	output, gate, up, down := drawnMatrix(14, inner, width), drawnMatrix(15, width, inner), drawnMatrix(16, width, inner), drawnMatrix(17, inner, width)
+	ran := func(op string, from, result int) []float32 {
+		c := &calls{b: t, graph: tf.NewGraph()}
+		matrix := func(x []float32, columns int) tf.Output { return c.shaped(x, int64(len(x)/columns), int64(columns)) }
+		inputs := []tf.Input{matrix(x[from*width:], width), c.constant(scale), c.constant(float32(epsilon))}
+		if op == "GorbitNextFeedForward" {
+			inputs = []tf.Input{inputs[0], matrix(context[from*inner:], inner), matrix(output, width), inputs[1], inputs[2]}
+		}
+		inputs = append(inputs, matrix(gate, inner), matrix(up, inner), matrix(down, width))
+		if op == "GorbitNextNormedProducts" {
+			inputs[5] = matrix(output[:width*width], width)
+		}
+		session := c.session()
+		defer session.Close()
+		got, err := session.Run(nil, []tf.Output{c.add(tf.OpSpec{Type: op, Input: inputs}).Output(result)}, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", op, err)
+		}
+		return flat(got[0])
+	}
+	check := func(op string, result int, want []float64) {
+		t.Helper()
+		got := ran(op, 0, result)
+		near(t, fmt.Sprintf("%s %dx%dx%d, output %d", op, rows, width, inner, result), got, want)
+		if last := ran(op, rows-1, result); !slices.Equal(last, got[len(got)-len(last):]) {
+			t.Errorf("%s: the last row has other bits when it is alone", op)
+		}
+	}
+	begun := normed(wide(x), scale, epsilon)
+	for i, w := range [][]float32{gate, up, output[:width*width]} {
+		check("GorbitNextNormedProducts", i, product(begun, w, rows))
+	}
+	sum := product(wide(context), output, rows)
+	for i, v := range x {
+		sum[i] += float64(v)
+	}
+	n := normed(sum, scale, epsilon)
+	gates, ups := product(n, gate, rows), product(n, up, rows)
+	for i, g := range gates {
+		gates[i] = g / (1 + math.Exp(-g)) * ups[i]
+	}
+	want := product(gates, down, rows)
+	for i := range want {
+		want[i] += sum[i]
+	}
+	check("GorbitNextFeedForward", 0, want)
+}
+
+// drawnMatrix returns a matrix whose products with rows are as large as these.
+func drawnMatrix(seed uint64, inner, width int) []float32 {
+	out := drawnNumbers(seed, inner*width)
+	for i := range out {
+		out[i] /= float32(math.Sqrt(float64(inner)))
+	}
+	return out
+}
+
+// wide returns numbers in float64.
+func wide(x []float32) []float64 {
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+// product multiplies rows by a matrix.
+func product(x []float64, w []float32, rows int) []float64 {
+	inner := len(x) / rows
+	width := len(w) / inner
+	out := make([]float64, rows*width)
+	for i := range out {
+		for k := range inner {
+			out[i] += x[i/width*inner+k] * float64(w[k*width+i%width])
+		}
+	}
+	return out
+}
+
+// normed divides rows by the root of the mean of their squares, and multiplies them by a scale.
+func normed(x []float64, scale []float32, epsilon float64) []float64 {
+	width := len(scale)
+	out := make([]float64, len(x))
+	for i, v := range x {
+		square := 0.0
+		for _, u := range x[i/width*width : (i/width+1)*width] {
+			square += u * u / float64(width)
+		}
+		out[i] = v / math.Sqrt(square+epsilon) * float64(scale[i%width])
+	}
+	return out
 }
 
 // nextAttention checks attention of two rows, six heads of queries and two of keys.

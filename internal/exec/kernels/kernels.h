@@ -155,20 +155,55 @@ typedef struct {
   double* partial;
 } Squares;
 
-// How many rows and columns of a product of generation a task computes, how many of its terms at a time
-// if there are many rows, and how many rows of a matrix before they are used it asks for them.
-enum { kProductRows = 128, kProductColumns = 96, kProductInner = 128, kAhead = 12 };
+// A product of generation with few rows is made in groups of its terms: a task reads rows of the matrix
+// that are next to each other, about kGroup numbers of them, kPanel rows at a time, which is what memory
+// gives fastest. The sums of the groups are added in their order. With more rows a task computes
+// kProductRows rows and kProductColumns columns, with the same sums. kAhead is how many rows of keys or
+// values before they are used a task asks for them.
+enum { kFewRows = 16, kGroup = 27648, kPanel = 16, kProductRows = 128, kProductColumns = 96, kAhead = 12 };
+
+// What a product of a part of the terms does with y: it is set, the terms are added to it one by one, or
+// their sum is.
+enum { kSet, kGoOn, kAdd };
 
 // Positions of a sequence whose attention a task of generation computes, and numbers of a small task.
 enum { kNextQueries = 32, kSmallChunk = 1 << 12 };
 
-// w is [inner, width], or [width, inner] if it is transposed. strips is the tasks of a row.
+// w is [inner, width], or [width, inner] if it is transposed. With add, y holds what the product is added
+// to; it is not transposed then. group is the terms of a group, and partial [groups, rows, width] their
+// sums, NULL unless there are few rows.
 typedef struct {
-  int64_t rows, inner, width, strips;
-  bool transposed;
+  int64_t rows, inner, width, group;
+  bool transposed, add;
   const float *x, *w;
-  float* y;
+  float *y, *partial;
 } Product;
+
+// Products of the same rows. With gated they are two of one size, whose SwiGLU is made in the memory of
+// the first.
+typedef struct {
+  int count;
+  bool gated;
+  Product of[3];
+  int64_t ends[3];  // the tasks of each and of those before it; gated ones have them together
+} Products;
+
+// The rows and columns of a product that a task computes, and the number of columns' parts.
+typedef struct {
+  int64_t row, column, rows, columns;
+} Part;
+
+static inline int64_t product_strips(const Product* p) {
+  return (p->width + kProductColumns - 1) / kProductColumns;
+}
+
+static inline Part product_part(const Product* p, int64_t task) {
+  int64_t strips = product_strips(p);
+  Part t = {.row = task / strips * kProductRows, .column = task % strips * kProductColumns};
+  t.rows = p->rows - t.row < kProductRows ? p->rows - t.row : kProductRows;
+  t.columns = p->width - t.column < kProductColumns ? p->width - t.column : kProductColumns;
+  return t;
+}
 
 typedef struct {
   int64_t n;
@@ -240,7 +275,8 @@ typedef struct {
   void (*sgd)(void*, int64_t);
   void (*lion)(void*, int64_t);
   void (*squares)(void*, int64_t);
-  void (*next_product)(void*, int64_t);
+  void (*next_products)(void*, int64_t);
+  void (*next_sums)(void*, int64_t);
   void (*rms_norm)(void*, int64_t);
   void (*swiglu)(void*, int64_t);
   void (*next_attention)(void*, int64_t);

@@ -1012,6 +1012,36 @@ static void squares(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
+// The operations of generation are called one at a time, as those of the update, and take as many
+// threads.
+
+// products computes products of the same rows. Those that are gated have one size.
+static void products(Call* c, Products* p) {
+  int64_t tasks = 0, rows = p->of[0].rows;
+  for (int i = 0; i < p->count; i++) {
+    Product* a = &p->of[i];
+    int64_t panel = kPanel * (a->width > 0 ? a->width : 1);
+    a->group = (kGroup + panel - 1) / panel * kPanel;
+    if (rows <= kFewRows && !a->transposed && a->inner > 0) {
+      int64_t groups = (a->inner + a->group - 1) / a->group;
+      a->partial = temporary(c, groups * rows * a->width);
+      tasks += groups;
+    } else if (i == 0 || !p->gated) {
+      tasks += (rows + kProductRows - 1) / kProductRows * product_strips(a);
+    }
+    p->ends[i] = tasks;
+    if (ok(c) && a->inner == 0 && !a->add) memset(a->y, 0, (size_t)(rows * a->width) * sizeof(float));
+  }
+  if (!ok(c)) return;
+  gorbit_parallel_update(tasks, gorbit_tasks()->next_products, p);
+  if (p->of[0].partial == NULL) return;
+  if (rows > 2) {
+    gorbit_parallel_update(rows, gorbit_tasks()->next_sums, p);
+  } else {
+    for (int64_t i = 0; i < rows; i++) gorbit_tasks()->next_sums(p, i);
+  }
+}
+
 // next_product(x, w) -> y = x w, and next_product_transposed(x, w) -> y = x w^T
 static void multiply(TF_OpKernelContext* context, bool transposed) {
   Call c = begin(context);
@@ -1026,13 +1056,7 @@ static void multiply(TF_OpKernelContext* context, bool transposed) {
   p.x = vector(&c, 0, p.rows * p.inner);
   p.w = vector(&c, 1, p.inner * p.width);
   p.y = output(&c, 0, 2, (int64_t[]){p.rows, p.width});
-  p.strips = (p.width + kProductColumns - 1) / kProductColumns;
-  int64_t parts = (p.rows + kProductRows - 1) / kProductRows;
-  if (ok(&c) && p.inner > 0) {
-    gorbit_parallel(parts * p.strips, gorbit_tasks()->next_product, &p);
-  } else if (ok(&c)) {
-    memset(p.y, 0, (size_t)(p.rows * p.width) * sizeof(float));
-  }
+  products(&c, &(Products){.count = 1, .of = {p}});
   end(&c);
 }
 
@@ -1057,7 +1081,74 @@ static void rms_norm(void* unused, TF_OpKernelContext* context) {
   n.x = vector(&c, 0, dims[0] * dims[1]);
   n.scale = vector(&c, 1, dims[1]);
   n.epsilon = scalar(&c, 2);
-  if (ok(&c) && dims[1] > 0) gorbit_parallel(blocks(dims[0]), gorbit_tasks()->rms_norm, &n);
+  if (ok(&c) && dims[1] > 0) gorbit_parallel_update(blocks(dims[0]), gorbit_tasks()->rms_norm, &n);
+  end(&c);
+}
+
+// weights makes input i a product's matrix, of `inner` rows; of `width` columns unless that is 0.
+static void weights(Call* c, int i, Product* p, int64_t inner, int64_t width) {
+  int64_t dims[2];
+  matrix(c, i, dims);
+  if (ok(c) && (dims[0] != inner || inner == 0 || (width > 0 && dims[1] != width))) {
+    fail(c, TF_INVALID_ARGUMENT, "the matrices of a product do not fit together");
+  }
+  p->inner = inner;
+  p->width = dims[1];
+  p->w = vector(c, i, inner * dims[1]);
+}
+
+// normed returns the rows of a norm without an offset.
+static float* normed(Call* c, const float* x, const float* scale, float epsilon, int64_t rows,
+                     int64_t width) {
+  ScaleNorm n = {.rows = rows, .width = width, .x = x, .scale = scale, .epsilon = epsilon};
+  n.y = temporary(c, rows * width);
+  if (ok(c)) gorbit_parallel_update(blocks(rows), gorbit_tasks()->rms_norm, &n);
+  return n.y;
+}
+
+// next_normed_products(x, scale, epsilon, w0, w1, w2) -> y0, y1, y2
+static void next_normed_products(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  const float *x = vector(&c, 0, dims[0] * dims[1]), *scale = vector(&c, 1, dims[1]);
+  float* n = normed(&c, x, scale, scalar(&c, 2), dims[0], dims[1]);
+  Products p = {.count = 3};
+  for (int i = 0; i < p.count; i++) {
+    p.of[i] = (Product){.rows = dims[0], .x = n};
+    weights(&c, 3 + i, &p.of[i], dims[1], 0);
+    p.of[i].y = output(&c, i, 2, (int64_t[]){dims[0], p.of[i].width});
+  }
+  products(&c, &p);
+  end(&c);
+}
+
+// next_feed_forward(x, context, output, scale, epsilon, gate, up, down) -> y
+static void next_feed_forward(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2], sizes[2];
+  matrix(&c, 0, dims);
+  matrix(&c, 1, sizes);
+  int64_t rows = dims[0], width = dims[1];
+  const float *x = vector(&c, 0, rows * width), *scale = vector(&c, 3, width);
+  float epsilon = scalar(&c, 4), *y = output(&c, 0, 2, dims);
+  Products p = {.count = 1, .of = {{.rows = rows, .x = vector(&c, 1, rows * sizes[1]), .y = y, .add = true}}};
+  weights(&c, 2, p.of, sizes[1], width);
+  if (ok(&c)) memcpy(y, x, (size_t)(rows * width) * sizeof(float));
+  products(&c, &p);
+  float* n = normed(&c, y, scale, epsilon, rows, width);
+  p = (Products){.count = 2, .gated = true};
+  for (int i = 0; i < p.count; i++) {
+    p.of[i] = (Product){.rows = rows, .x = n};
+    weights(&c, 5 + i, &p.of[i], width, i == 0 ? 0 : p.of[0].width);
+    p.of[i].y = temporary(&c, rows * p.of[i].width);
+  }
+  products(&c, &p);
+  Product last = {.rows = rows, .x = p.of[0].y, .y = y, .add = true};
+  weights(&c, 7, &last, p.of[0].width, width);
+  products(&c, &(Products){.count = 1, .of = {last}});
   end(&c);
 }
 
@@ -1071,7 +1162,7 @@ static void swiglu(void* unused, TF_OpKernelContext* context) {
   s.y = instead(&c, 0, 0, 2, dims);
   s.gate = vector(&c, 0, s.n);
   s.x = vector(&c, 1, s.n);
-  if (ok(&c)) gorbit_parallel((s.n + kSmallChunk - 1) / kSmallChunk, gorbit_tasks()->swiglu, &s);
+  if (ok(&c)) gorbit_parallel_update((s.n + kSmallChunk - 1) / kSmallChunk, gorbit_tasks()->swiglu, &s);
   end(&c);
 }
 
@@ -1108,7 +1199,7 @@ static void attend_next(TF_OpKernelContext* context, bool biased) {
   a.y = output(&c, 0, 2, (int64_t[]){rows * a.tokens, width});
   a.parts = (a.tokens + kNextQueries - 1) / kNextQueries;
   if (ok(&c)) {
-    gorbit_parallel(rows * a.shared * a.parts, gorbit_tasks()->next_attention, &a);
+    gorbit_parallel_update(rows * a.shared * a.parts, gorbit_tasks()->next_attention, &a);
     if (a.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
   }
   end(&c);
@@ -1245,6 +1336,13 @@ static const struct {
     {"GorbitNextProduct", next_product, unknown, false, {"x: float", "w: float"}, {"y: float"}},
     {"GorbitNextProductTransposed", next_product_transposed, unknown, false,
      {"x: float", "w: float"}, {"y: float"}},
+    {"GorbitNextNormedProducts", next_normed_products, unknown, false,
+     {"x: float", "scale: float", "epsilon: float", "w0: float", "w1: float", "w2: float"},
+     {"y0: float", "y1: float", "y2: float"}},
+    {"GorbitNextFeedForward", next_feed_forward, same, false,
+     {"x: float", "context: float", "output: float", "scale: float", "epsilon: float",
+      "gate: float", "up: float", "down: float"},
+     {"y: float"}},
     {"GorbitRmsNorm", rms_norm, same, false, {"x: float", "scale: float", "epsilon: float"},
      {"y: float"}},
     {"GorbitSwiglu", swiglu, same, false, {"gate: float", "x: float"}, {"y: float"}},
