@@ -278,6 +278,7 @@ func (a *attempt) begin(ctx context.Context) error {
 	// of them that is no matter.
 	if a.Export.Contract.Parameters() >= reclaimParameters {
 		reclaim.Memory()
+		reclaim.Files()
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/exec/peertls"
+	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
 	"github.com/gorbit-ml/gorbit/internal/run/prepare"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train"
@@ -172,6 +173,8 @@ func (s *serveFlags) serve(ctx context.Context, args []string, env train.Env, ou
 		server.Close()
 		return err
 	}
+	reclaim.Memory()
+	reclaim.Files()
 	scheme := "http"
 	if s.stop.Certificate != nil {
 		scheme = "https"

@@ -30,6 +30,7 @@ var readPastVFS = map[string]string{
 	"internal/exec/devices/memory.go":    "/proc",
 	"internal/exec/devices/processor.go": "/proc",
 	"internal/exec/peak/busy.go":         "/proc",
+	"internal/exec/reclaim/files.go":     "/proc",
 	"internal/base/stream/context.go":    "it is for what is no regular file",
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
-// round returns a SavedModel whose dense layers compute in int8, and packs their matrices among the
-// tensors.
+// round returns a SavedModel whose dense layers compute in int8, and packs their matrices and the tables of
+// embeddings among the tensors.
 func round(data []byte, tensors []checkpoint.NamedTensor) ([]byte, *layout.Int8, error) {
 	saved := new(spb.SavedModel)
 	if err := proto.Unmarshal(data, saved); err != nil {
@@ -39,21 +39,28 @@ func round(data []byte, tensors []checkpoint.NamedTensor) ([]byte, *layout.Int8,
 		if !ok {
 			continue
 		}
-		packed := new(bytes.Buffer)
+		pack, packed := int8.Pack, new(bytes.Buffer)
+		if m.Table {
+			pack = int8.PackTable
+		}
 		for _, key := range m.Of {
 			shape := values[key].Shape()
 			numbers, err := strategy.Float32s(values[key])
 			if err != nil {
 				return nil, nil, fmt.Errorf("variable %s: %w", key, err)
 			}
-			matrix, ok := int8.Pack(numbers, shape)
+			matrix, ok := pack(numbers, shape)
 			if !ok {
 				return nil, nil, fmt.Errorf("variable %s has a value that is not finite; expected numbers; export another checkpoint", key)
 			}
 			packed.Write(matrix)
-			about.Layers, about.Weights = about.Layers+1, about.Weights+shape[0]*shape[1]
+			if m.Table {
+				about.Embeddings += shape[0] * shape[1]
+			} else {
+				about.Layers, about.Weights = about.Layers+1, about.Weights+shape[0]*shape[1]
+			}
 		}
-		if tensors[i].Value, err = tf.ReadTensor(tf.DataType(int8.PackedType), int8.PackedShape(m.Shape), packed); err != nil {
+		if tensors[i].Value, err = tf.ReadTensor(tf.DataType(int8.PackedType), m.PackedShape(), packed); err != nil {
 			return nil, nil, fmt.Errorf("variable %s: %w", t.Name, err)
 		}
 	}

@@ -45,8 +45,11 @@ func TestInt8(t *testing.T) {
 	if lost := d.Int8.Quality.Lost(); lost != 12.5 {
 		t.Errorf("lost are %v points; expected 12.5", lost)
 	}
-	if rounded := size(t, o.Out); float-rounded < 2*d.Int8.Weights {
-		t.Errorf("the variables have %d bytes, and %d in float32; expected those of %d weights to be a quarter", rounded, float, d.Int8.Weights)
+	if d.Int8.Embeddings == 0 {
+		t.Error("the embeddings are not in int8")
+	}
+	if rounded := size(t, o.Out); float-rounded < 2*(d.Int8.Weights+d.Int8.Embeddings) {
+		t.Errorf("the variables have %d bytes, and %d in float32; expected those of %d weights and embeddings to be a quarter", rounded, float, d.Int8.Weights+d.Int8.Embeddings)
 	}
 	g := readGolden(t, dir)
 	var got [][]float32

@@ -112,13 +112,19 @@ type Int8 struct {
 	// Layers is the number of matrices, and Weights that of their numbers.
 	Layers  int   `json:"layers"`
 	Weights int64 `json:"weights"`
+	// Embeddings is the number of the numbers of tables; 0 if these are in float32.
+	Embeddings int64 `json:"embeddings,omitempty"`
 	// Quality is nil if it was not measured.
 	Quality *Quality `json:"quality,omitempty"`
 }
 
 // String says it in words.
 func (i *Int8) String() string {
-	out := fmt.Sprintf("%d matrices of %s weights; ", i.Layers, words.Thousands(i.Weights))
+	out := fmt.Sprintf("%d matrices of %s weights", i.Layers, words.Thousands(i.Weights))
+	if i.Embeddings > 0 {
+		out += fmt.Sprintf(", and embeddings of %s", words.Thousands(i.Embeddings))
+	}
+	out += "; "
 	q := i.Quality
 	if q == nil {
 		return out + "what that costs was not measured"

@@ -7,6 +7,9 @@
 // multiplies, and multiplies by the steps. All products of whole numbers are exact, so the results do not
 // depend on the order of sums.
 //
+// Tables of which rows are looked up, such as embeddings, become rows of int8 numbers with a step for each
+// row, and a function makes float32 numbers of the rows that were looked up.
+//
 // Each function is a graph of TensorFlow's own operations, so every loader of SavedModels computes it.
-// Its attribute _implements names the kernel of package kernels that does it faster.
+// The attribute _implements of products names the kernel of package kernels that does it faster.
 package int8

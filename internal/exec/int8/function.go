@@ -89,7 +89,7 @@ func Function(full, name string, rows int64, gelu string) *fpb.FunctionDef {
 	x := b.node("Round", "y", []string{b.binary("Mul", "x", factor)}, of(float))
 	// The first of each four columns, then the second, and so on, as the rows of w are.
 	x = b.reshape(b.transpose(b.reshape(x, -1, n/fours, fours), 0, 2, 1), -1, n)
-	w := b.reshape(b.transpose(b.bytes(b.part("w", 0, n/fours)), 1, 0, 2), n, -1)
+	w := b.reshape(b.transpose(b.bytes(b.part("w", 0, n/fours), 1), 1, 0, 2), n, -1)
 	scale := b.node("Bitcast", "output", []string{b.part("w", n/fours, n/fours+1)}, map[string]*apb.AttrValue{"T": typeOf(PackedType), "type": typeOf(float)})
 	scale = b.binary("Mul", b.binary("Mul", largest, b.float(1.0/Steps)), b.reshape(scale, -1))
 
@@ -118,14 +118,40 @@ func (b *body) part(w string, from, to int32) string {
 		"T": typeOf(PackedType), "Index": typeOf(index), "begin_mask": mask(0b101), "end_mask": mask(0b101)})
 }
 
-// bytes returns panels of numbers of four bytes as float32 rows: those of all first bytes, and so on.
-func (b *body) bytes(w string) string {
+// rowsFunction returns the name of the function that makes numbers of packed rows of a table of so many columns.
+func (r *rewriter) rowsFunction(columns int64) string {
+	full := fmt.Sprintf("__gorbit_rows_int8_%d", columns)
+	if !slices.ContainsFunc(r.made, func(f *fpb.FunctionDef) bool { return f.GetSignature().GetName() == full }) {
+		r.made = append(r.made, rowsOf(full, int32(columns)))
+	}
+	return full
+}
+
+// rowsOf makes the function that makes float32 numbers of packed rows, whatever axes are before them.
+func rowsOf(full string, columns int32) *fpb.FunctionDef {
+	b := new(body)
+	part := func(from, to int32) string {
+		mask := func(v int64) *apb.AttrValue { return &apb.AttrValue{Value: &apb.AttrValue_I{I: v}} }
+		return b.node("StridedSlice", "output", []string{"x", b.ints(0, from), b.ints(0, to), b.ints(1, 1)},
+			map[string]*apb.AttrValue{"T": typeOf(PackedType), "Index": typeOf(index), "ellipsis_mask": mask(0b01)})
+	}
+	scale := b.node("Bitcast", "output", []string{part(columns/fours, columns/fours+1)}, map[string]*apb.AttrValue{"T": typeOf(PackedType), "type": typeOf(float)})
+	y := b.binary("Mul", b.bytes(part(0, columns/fours), -1), scale)
+	return &fpb.FunctionDef{
+		Signature: &opb.OpDef{Name: full, InputArg: []*opb.OpDef_ArgDef{{Name: "x", Type: PackedType}}, OutputArg: []*opb.OpDef_ArgDef{{Name: "y", Type: float}}},
+		NodeDef:   b.nodes,
+		Ret:       map[string]string{"y": y},
+	}
+}
+
+// bytes returns numbers of four bytes as float32 numbers, joined by an axis: all first bytes, and so on.
+func (b *body) bytes(w string, by int32) string {
 	var parts []string
 	for left := int32(24); left >= 0; left -= 8 {
 		up := b.node("LeftShift", "z", []string{w, b.ints(left)}, of(PackedType))
 		parts = append(parts, b.cast(b.node("RightShift", "z", []string{up, b.ints(24)}, of(PackedType)), PackedType, float))
 	}
-	axis := b.constant(&tpb.TensorProto{Dtype: index, TensorShape: shapeOf(nil), IntVal: []int32{1}})
+	axis := b.constant(&tpb.TensorProto{Dtype: index, TensorShape: shapeOf(nil), IntVal: []int32{by}})
 	return b.node("ConcatV2", "output", append(parts, axis),
 		map[string]*apb.AttrValue{"T": typeOf(float), "Tidx": typeOf(index), "N": {Value: &apb.AttrValue_I{I: fours}}})
 }

@@ -21,7 +21,7 @@ func (r *rewriter) merge(matrices map[string]Matrix, handles map[string]string) 
 		for _, n := range s.nodes {
 			var keys []string
 			for _, input := range n.GetInput() {
-				if e, ok := s.at(input); ok && r.rowsOf(e) > 0 && s.valueOf(input) {
+				if e, ok := s.at(input); ok && r.sizeOf(e) > 0 && s.valueOf(input) {
 					keys = append(keys, r.keyOf(s, input, handles))
 				}
 			}
@@ -54,7 +54,7 @@ func (r *rewriter) merge(matrices map[string]Matrix, handles map[string]string) 
 		whole.Of, whole.Shape = j.keys, slices.Clone(whole.Shape)
 		for _, k := range j.keys[1:] {
 			whole.Shape[1] += matrices[k].Shape[1]
-			matrices[k] = Matrix{nil, []int64{whole.Shape[0], 0}}
+			matrices[k] = Matrix{Shape: []int64{whole.Shape[0], 0}}
 		}
 		matrices[j.keys[0]] = whole
 		for _, n := range j.nodes {

@@ -26,6 +26,48 @@ func PackedShape(shape []int64) []int64 {
 	return []int64{shape[1] / columns, shape[0]/fours + rest, columns}
 }
 
+// leastRows is the least rows of a table that is packed.
+const leastRows = 16
+
+// FitsTable reports whether a table of this shape can be packed.
+func FitsTable(shape []int64) bool {
+	return len(shape) == 2 && shape[0] >= leastRows && shape[1] > 0 && shape[1]%fours == 0
+}
+
+// TableShape returns the shape of a packed table. Its type is that of packed matrices. A row's last number
+// is its step, and byte i of the others has the columns of its quarter i.
+func TableShape(shape []int64) []int64 { return []int64{shape[0], shape[1]/fours + 1} }
+
+// PackTable rounds the values of a table, row after row, to whole numbers of a step of each row, and returns
+// them in the packed form. ok is false if a value is not finite.
+func PackTable(values []float32, shape []int64) (packed []byte, ok bool) {
+	width, quarter := int(shape[1]), int(shape[1])/fours
+	for ; len(values) > 0; values = values[width:] {
+		largest := float32(0)
+		for _, v := range values[:width] {
+			if v-v != 0 {
+				return nil, false
+			}
+			largest = max(largest, v, -v)
+		}
+		step, at := largest/Steps, len(packed)
+		packed = append(packed, make([]byte, quarter*fours)...)
+		for j, v := range values[:width] {
+			packed[at+j%quarter*fours+j/quarter] = byte(steps(v, step))
+		}
+		packed = binary.LittleEndian.AppendUint32(packed, math.Float32bits(step))
+	}
+	return packed, true
+}
+
+// steps rounds a value to a whole number of steps.
+func steps(v, step float32) int32 {
+	if step == 0 {
+		return 0
+	}
+	return min(Steps, max(-Steps, int32(math.RoundToEven(float64(v)/float64(step)))))
+}
+
 // Pack rounds the values of a matrix, row after row, to whole numbers of a step of each column, and returns
 // them in the packed form. ok is false if a value is not finite.
 func Pack(values []float32, shape []int64) (packed []byte, ok bool) {
@@ -44,10 +86,7 @@ func Pack(values []float32, shape []int64) (packed []byte, ok bool) {
 		}
 		step, sum := largest/Steps, int32(0)
 		for i := range rows {
-			n := int32(0)
-			if step > 0 {
-				n = min(Steps, max(-Steps, int32(math.RoundToEven(float64(values[i*width+j])/float64(step)))))
-			}
+			n := steps(values[i*width+j], step)
 			sum += n
 			panel[i/fours*columns*fours+column+i%fours] = byte(n)
 		}

@@ -69,7 +69,7 @@ var guessed = []string{"_output_shapes", "_input_shapes"}
 
 // retype gives the tensors of a scope that hold matrices their new type, and replaces the products.
 func (r *rewriter) retype(s *scope) {
-	products := r.products(s)
+	products, lookups := r.products(s), r.lookups(s)
 	for _, n := range s.nodes {
 		r.retypeNode(s, n)
 		for _, name := range guessed {
@@ -93,12 +93,15 @@ func (r *rewriter) retype(s *scope) {
 	for _, p := range products {
 		r.replace(s, p)
 	}
+	for _, n := range lookups {
+		r.unpack(s, n)
+	}
 	s.f.NodeDef = s.nodes
 }
 
 func (r *rewriter) retypeNode(s *scope, n *npb.NodeDef) {
 	to := func(i int, attr string) {
-		if e, ok := s.at(n.GetInput()[i]); ok && r.rowsOf(e) > 0 {
+		if e, ok := s.at(n.GetInput()[i]); ok && r.sizeOf(e) > 0 {
 			n.Attr[attr] = typeOf(PackedType)
 		}
 	}
@@ -108,7 +111,7 @@ func (r *rewriter) retypeNode(s *scope, n *npb.NodeDef) {
 			if first+i >= len(n.GetInput()) {
 				break
 			}
-			if e, ok := s.at(n.GetInput()[first+i]); ok && types[i] == dtpb.DataType_DT_FLOAT && r.rowsOf(e) > 0 {
+			if e, ok := s.at(n.GetInput()[first+i]); ok && types[i] == dtpb.DataType_DT_FLOAT && r.sizeOf(e) > 0 {
 				types[i] = PackedType
 			}
 		}
@@ -118,13 +121,15 @@ func (r *rewriter) retypeNode(s *scope, n *npb.NodeDef) {
 		to(0, "dtype")
 	case "Identity":
 		to(0, "T")
+	case "GatherV2":
+		to(0, "Tparams")
 	case "IdentityN":
 		list(0, "T")
 	case "ConcatV2":
 		if e, ok := s.at(n.GetInput()[0]); ok && r.merged[n] {
 			n.Op, n.Input = "Identity", n.GetInput()[:1]
 			n.Attr = map[string]*apb.AttrValue{"T": typeOf(PackedType)}
-		} else if ok && r.rowsOf(e) > 0 {
+		} else if ok && r.sizeOf(e) > 0 {
 			to(0, "T")
 			axis := &npb.NodeDef{Name: n.GetName() + "/panels", Op: "Const", Attr: map[string]*apb.AttrValue{
 				"dtype": typeOf(dtpb.DataType_DT_INT32),
@@ -140,7 +145,7 @@ func (r *rewriter) retypeNode(s *scope, n *npb.NodeDef) {
 	case "RestoreV2":
 		types := n.GetAttr()["dtypes"].GetList().GetType()
 		for i := range types {
-			if r.rowsOf(s.out(n, "tensors", i)) > 0 {
+			if r.sizeOf(s.out(n, "tensors", i)) > 0 {
 				types[i] = PackedType
 			}
 		}
@@ -160,10 +165,10 @@ func (r *rewriter) products(s *scope) (found []product) {
 			continue
 		}
 		e, ok := s.at(n.GetInput()[1])
-		if !ok || r.rowsOf(e) == 0 {
+		if !ok || r.sizeOf(e) == 0 {
 			continue
 		}
-		p := product{matmul: n, rows: r.rowsOf(e)}
+		p := product{matmul: n, rows: r.sizeOf(e)}
 		if b := s.only(n, "product"); b.GetOp() == "BiasAdd" && b.GetInput()[0] == s.out(n, "product", 0).ref {
 			p.bias = b
 			if g := s.only(b, "output"); g != nil && r.callee(g) != nil && implements(r.callee(g).f) == "gorbit.gelu" {
@@ -173,6 +178,39 @@ func (r *rewriter) products(s *scope) (found []product) {
 		found = append(found, p)
 	}
 	return found
+}
+
+// lookups finds the nodes of a function that look up rows of a chosen table.
+func (r *rewriter) lookups(s *scope) (found []*npb.NodeDef) {
+	for _, n := range s.nodes {
+		if n.GetOp() == "GatherV2" && s.f != nil {
+			if e, ok := s.at(n.GetInput()[0]); ok && r.sizeOf(e) > 0 {
+				found = append(found, n)
+			}
+		}
+	}
+	return found
+}
+
+// unpack puts the call of a function, which makes numbers of packed rows, behind the node that looks them up.
+func (r *rewriter) unpack(s *scope, n *npb.NodeDef) {
+	e, _ := s.at(n.GetInput()[0])
+	rows := &npb.NodeDef{Name: n.GetName() + "/rows", Op: n.GetOp(), Input: n.GetInput(), Attr: n.GetAttr()}
+	call(n, r.rowsFunction(r.sizeOf(e)), []string{s.out(rows, "output", 0).ref}, PackedType)
+	s.nodes = append(s.nodes, rows)
+	s.f.NodeDef = s.nodes
+}
+
+// call makes a node the call of a function that gives float32 numbers.
+func call(n *npb.NodeDef, function string, inputs []string, args ...dtpb.DataType) {
+	types := func(t ...dtpb.DataType) *apb.AttrValue {
+		return &apb.AttrValue{Value: &apb.AttrValue_List{List: &apb.AttrValue_ListValue{Type: t}}}
+	}
+	text := &apb.AttrValue{Value: &apb.AttrValue_S{}}
+	n.Op, n.Input, n.Attr = "PartitionedCall", inputs, map[string]*apb.AttrValue{
+		"f":   {Value: &apb.AttrValue_Func{Func: &apb.NameAttrList{Name: function}}},
+		"Tin": types(args...), "Tout": types(dtpb.DataType_DT_FLOAT),
+		"config": text, "config_proto": text, "executor_type": text}
 }
 
 func implements(f *fpb.FunctionDef) string { return string(f.GetAttr()["_implements"].GetS()) }
@@ -229,16 +267,10 @@ func (r *rewriter) replace(s *scope, p product) {
 	for _, a := range arguments(p.bias != nil) {
 		args = append(args, a.GetType())
 	}
-	types := func(t []dtpb.DataType) *apb.AttrValue {
-		return &apb.AttrValue{Value: &apb.AttrValue_List{List: &apb.AttrValue_ListValue{Type: t}}}
-	}
-	text := &apb.AttrValue{Value: &apb.AttrValue_S{}}
-	call := &npb.NodeDef{Name: last.GetName(), Op: "PartitionedCall", Input: inputs, Attr: map[string]*apb.AttrValue{
-		"f":   {Value: &apb.AttrValue_Func{Func: &apb.NameAttrList{Name: r.function(name, p.rows, gelu)}}},
-		"Tin": types(args), "Tout": types([]dtpb.DataType{dtpb.DataType_DT_FLOAT}),
-		"config": text, "config_proto": text, "executor_type": text}}
+	replaced := &npb.NodeDef{Name: last.GetName()}
+	call(replaced, r.function(name, p.rows, gelu), inputs, args...)
 	s.nodes = slices.DeleteFunc(s.nodes, func(n *npb.NodeDef) bool { return slices.Contains(gone, n) || n == last })
-	s.nodes = append(s.nodes, call)
+	s.nodes = append(s.nodes, replaced)
 	if last == m {
 		from, to := s.out(m, "product", 0).ref, s.out(m, "output", 0).ref
 		for _, n := range s.nodes {

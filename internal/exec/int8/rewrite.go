@@ -24,6 +24,16 @@ type Matrix struct {
 	Of []string
 	// Shape is that before packing.
 	Shape []int64
+	// Table says that the variable is a table, whose rows are looked up.
+	Table bool
+}
+
+// PackedShape returns the shape of the variable.
+func (m Matrix) PackedShape() []int64 {
+	if m.Table {
+		return TableShape(m.Shape)
+	}
+	return PackedShape(m.Shape)
 }
 
 // Rewrite rewrites the graph in place. It returns what the variables hold that change, by their keys in
@@ -38,14 +48,15 @@ func Rewrite(meta *spb.MetaGraphDef) (map[string]Matrix, error) {
 	}
 	r.checkProducers()
 	variables := r.variables()
-	if len(r.rows) == 0 {
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(r.size)), func(e element) bool { return r.used[e] }) {
 		return nil, ErrNone
 	}
 	matrices := make(map[string]Matrix)
 	handles := make(map[string]string, len(variables)) // keys by nodes
 	for key, node := range variables {
 		if r.chosen("", node.GetName()) {
-			matrices[key] = Matrix{[]string{key}, dims(node.GetAttr()["shape"].GetShape())}
+			table := r.gathered[r.root(element{"", node.GetName()})]
+			matrices[key] = Matrix{[]string{key}, dims(node.GetAttr()["shape"].GetShape()), table}
 			handles[node.GetName()] = key
 		}
 	}
@@ -56,8 +67,8 @@ func Rewrite(meta *spb.MetaGraphDef) (map[string]Matrix, error) {
 	for key, m := range matrices {
 		node := variables[key]
 		node.Attr["dtype"] = typeOf(PackedType)
-		node.Attr["shape"] = &apb.AttrValue{Value: &apb.AttrValue_Shape{Shape: shapeOf(PackedShape(m.Shape))}}
-		if err := describe(meta.GetObjectGraphDef(), key, PackedShape(m.Shape)); err != nil {
+		node.Attr["shape"] = &apb.AttrValue{Value: &apb.AttrValue_Shape{Shape: shapeOf(m.PackedShape())}}
+		if err := describe(meta.GetObjectGraphDef(), key, m.PackedShape()); err != nil {
 			return nil, err
 		}
 	}
@@ -80,10 +91,12 @@ type rewriter struct {
 	graph   []*npb.NodeDef
 	parent  map[element]element
 	bad     map[element]bool
-	used    map[element]bool
-	rows    map[element]int64     // of the sets that are chosen, by their roots
-	merged  map[*npb.NodeDef]bool // nodes that joined matrices which are in one variable now
-	made    []*fpb.FunctionDef
+	used    map[element]bool // as a factor, or as a part of one
+	// gathered are the sets whose rows are looked up.
+	gathered map[element]bool
+	size     map[element]int64     // of the sets that are chosen, by their roots: rows of matrices, columns of tables
+	merged   map[*npb.NodeDef]bool // nodes that joined matrices which are in one variable now
+	made     []*fpb.FunctionDef
 }
 
 // element is a tensor or the handle of a variable.
@@ -92,7 +105,7 @@ type element struct{ scope, ref string }
 func newRewriter(meta *spb.MetaGraphDef) *rewriter {
 	g := meta.GetGraphDef()
 	r := &rewriter{library: g.GetLibrary(), graph: g.GetNode(), by: make(map[string]*scope), parent: make(map[element]element),
-		bad: make(map[element]bool), used: make(map[element]bool), rows: make(map[element]int64), merged: make(map[*npb.NodeDef]bool)}
+		bad: make(map[element]bool), used: make(map[element]bool), gathered: make(map[element]bool), size: make(map[element]int64), merged: make(map[*npb.NodeDef]bool)}
 	r.scopes = append(r.scopes, &scope{nodes: g.GetNode()})
 	for _, f := range g.GetLibrary().GetFunction() {
 		r.scopes = append(r.scopes, &scope{f.GetSignature().GetName(), f, f.GetNodeDef()})
@@ -118,6 +131,7 @@ func (r *rewriter) join(a, b element) {
 		r.parent[a] = b
 		r.bad[b] = r.bad[b] || r.bad[a]
 		r.used[b] = r.used[b] || r.used[a]
+		r.gathered[b] = r.gathered[b] || r.gathered[a]
 	}
 }
 
@@ -175,11 +189,14 @@ func (r *rewriter) link(s *scope) {
 			case op == "ConcatV2" && s.byColumns(n):
 				if i < len(n.GetInput())-1 {
 					r.join(e, s.out(n, "output", 0))
+					r.used[r.root(e)] = true
 				}
 			case callee != nil && i < len(callee.f.GetSignature().GetInputArg()):
 				r.join(e, element{callee.name, callee.f.GetSignature().GetInputArg()[i].GetName()})
 			case op == "MatMul" && i == 1 && s.name != "" && plain(n):
 				r.used[r.root(e)] = true
+			case op == "GatherV2" && i == 0 && s.name != "" && s.byRows(n):
+				r.gathered[r.root(e)] = true
 			case op == "DisableCopyOnRead" || op == "VarIsInitializedOp" || op == "SaveV2":
 			default:
 				r.spoil(e)
@@ -223,12 +240,23 @@ func plain(n *npb.NodeDef) bool {
 }
 
 // byColumns reports whether a ConcatV2 puts matrices side by side.
-func (s *scope) byColumns(n *npb.NodeDef) bool {
-	in := n.GetInput()
-	name, _, _ := strings.Cut(in[len(in)-1], ":")
+func (s *scope) byColumns(n *npb.NodeDef) bool { return s.axis(n.GetInput()[len(n.GetInput())-1]) == 1 }
+
+// byRows reports whether a GatherV2 looks up rows of float32 numbers.
+func (s *scope) byRows(n *npb.NodeDef) bool {
+	a := n.GetAttr()
+	return a["Tparams"].GetType() == dtpb.DataType_DT_FLOAT && a["batch_dims"].GetI() == 0 && s.axis(n.GetInput()[2]) == 0
+}
+
+// axis returns the value of a constant input, or -1.
+func (s *scope) axis(input string) int32 {
+	name, _, _ := strings.Cut(input, ":")
 	c := s.node(name)
 	v := c.GetAttr()["value"].GetTensor()
-	return c.GetOp() == "Const" && len(v.GetIntVal()) == 1 && v.GetIntVal()[0] == 1
+	if c.GetOp() != "Const" || len(v.GetIntVal()) != 1 {
+		return -1
+	}
+	return v.GetIntVal()[0]
 }
 
 func (s *scope) node(name string) *npb.NodeDef {
@@ -273,7 +301,7 @@ func (r *rewriter) checkProducers() {
 }
 
 // variables finds the variable of each key that the model restores, and chooses the sets of which all
-// variables fit and have the same number of rows.
+// variables fit and have the same number of rows or, of tables, of columns.
 func (r *rewriter) variables() map[string]*npb.NodeDef {
 	found := make(map[string]*npb.NodeDef)
 	for _, call := range r.graph {
@@ -295,21 +323,25 @@ func (r *rewriter) variables() map[string]*npb.NodeDef {
 	for _, n := range found {
 		keyed[n] = true
 	}
-	rows := make(map[element]int64)
+	size := make(map[element]int64)
 	for _, n := range r.graph {
 		if n.GetOp() != "VarHandleOp" {
 			continue
 		}
 		root, shape := r.root(element{"", n.GetName()}), dims(n.GetAttr()["shape"].GetShape())
-		if !keyed[n] || n.GetAttr()["dtype"].GetType() != dtpb.DataType_DT_FLOAT || !Fits(shape) || rows[root] > 0 && rows[root] != shape[0] {
+		fits, axis := Fits(shape), 0
+		if r.gathered[root] {
+			fits, axis = FitsTable(shape) && !r.used[root], 1
+		}
+		if !keyed[n] || n.GetAttr()["dtype"].GetType() != dtpb.DataType_DT_FLOAT || !fits || size[root] > 0 && size[root] != shape[axis] {
 			r.bad[root] = true
 			continue
 		}
-		rows[root] = shape[0]
+		size[root] = shape[axis]
 	}
-	for root, n := range rows {
-		if r.used[root] && !r.bad[root] {
-			r.rows[root] = n
+	for root, n := range size {
+		if (r.used[root] || r.gathered[root]) && !r.bad[root] {
+			r.size[root] = n
 		}
 	}
 	return found
@@ -354,9 +386,9 @@ func (s *scope) argument(name string) int {
 	return -1
 }
 
-func (r *rewriter) chosen(scope, ref string) bool { return r.rowsOf(element{scope, ref}) > 0 }
+func (r *rewriter) chosen(scope, ref string) bool { return r.sizeOf(element{scope, ref}) > 0 }
 
-func (r *rewriter) rowsOf(e element) int64 { return r.rows[r.root(e)] }
+func (r *rewriter) sizeOf(e element) int64 { return r.size[r.root(e)] }
 
 // describe says the new form of a variable in the object graph, which Python's loader reads.
 func describe(objects *spb.SavedObjectGraph, key string, shape []int64) error {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,6 +49,33 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%d bytes before a graph of %d, %d after it", before, size, after)
 	}
 	runtime.KeepAlive(value)
+}
+
+// TestFiles gives back what loading TensorFlow's library has read, which then works as before.
+func TestFiles(t *testing.T) {
+	tf.Version()
+	before := resident(t)
+	Files()
+	if after := resident(t); after > before-(32<<20) {
+		t.Errorf("%d bytes before, %d after", before, after)
+	}
+	graph := tf.NewGraph()
+	value, err := tf.NewTensor([]float32{1, 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err := graph.AddOperation(tf.OpSpec{Type: "Const", Attrs: map[string]any{"dtype": tf.Float, "value": value}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := tf.NewSession(graph, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	if got, err := session.Run(nil, []tf.Output{op.Output(0)}, nil); err != nil || !slices.Equal(got[0].Value().([]float32), []float32{1, 2}) {
+		t.Errorf("%v, %v", got, err)
+	}
 }
 
 // zeros reads as zeros without end.
