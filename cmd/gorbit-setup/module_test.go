@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -100,8 +101,9 @@ func forget(t *testing.T, cache string) {
 }
 
 // TestModule uses gorbit as a module of Go, without a checkout: from an empty module, go get, gorbit-setup
-// and go build make a program, examples/finetune, which trains. Modules come from files: gorbit's from the
-// last commit, others from the cache of modules. TensorFlow is what gorbit-setup fetches.
+// and go build make a program, examples/finetune, which trains. Gorbit's module is made of the last
+// commit. Others are those of the cache of modules, and what a module elsewhere needs beside them is fetched,
+// and so is TensorFlow, by gorbit-setup.
 func TestModule(t *testing.T) {
 	if os.Getenv("GORBIT_CHECK_MODULE") == "" {
 		t.Skip("it fetches TensorFlow and compiles all of gorbit in another place; run make check-module")
@@ -113,10 +115,11 @@ func TestModule(t *testing.T) {
 	t.Cleanup(func() { forget(t, cache) })
 	s := &stranger{t: t, dir: t.TempDir(), env: []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GOCACHE=" + builds, "GOMODCACHE=" + cache, "GOTOOLCHAIN=local", "CUDA_VISIBLE_DEVICES=-1",
-		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache/download"), "GOSUMDB=off", "GOFLAGS=-tags=disable_grpc_modules",
+		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(cache, "cache/download") + "," + goEnv(t, "GOPROXY"), "GOSUMDB=off", "GOFLAGS=-tags=disable_grpc_modules",
 	}}
-	// Where pip's index is.
-	s.env = append(s.env, slices.DeleteFunc(os.Environ(), func(v string) bool { return !strings.HasPrefix(v, "PIP_") })...)
+	// Where pip's index is, and the way to it and to modules.
+	way := regexp.MustCompile(`^(?i:PIP_\w+|HTTPS?_PROXY|NO_PROXY|SSL_CERT_\w+)=`)
+	s.env = append(s.env, slices.DeleteFunc(os.Environ(), func(v string) bool { return !way.MatchString(v) })...)
 	s.must("go", "mod", "init", "example.com/trainer")
 	s.must("go", "get", published.Path+"@"+published.Version)
 	example, err := os.ReadFile(filepath.Join(cache, published.String(), "examples/finetune/main.go"))
