@@ -75,7 +75,7 @@ func (m *hashModel) Compute(_ context.Context, b *generate.Batch) ([]float32, er
 		last := b.PositionIDs[r*b.Tokens+int(b.Last[r])]
 		context := b.ContextSlots[r*b.Context:][:b.Context]
 		var ids []int32 // those of the source first
-		for _, slot := range b.SourceSlots[r*b.Source:][:b.Source] {
+		for _, slot := range b.SourceOf(r) {
 			if slot != 0 {
 				ids = append(ids, m.sources[slot])
 			}

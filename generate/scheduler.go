@@ -88,11 +88,16 @@ type Batch struct {
 	// Last is the column of each sequence's last new token: [Rows].
 	Last []int32
 	// Source is the most tokens of the source of a sequence, and SourceSlots are their slots:
-	// [Rows, Source].
-	Source      int
-	SourceSlots []int32
+	// [Sources, Source]. Rows / Sources sequences in a row have the same source, such as beams.
+	Sources, Source int
+	SourceSlots     []int32
 	// Encode are the sources that are to be encoded before; nil if there are none.
 	Encode *Sources
+}
+
+// SourceOf returns the slots of the source of a sequence.
+func (b *Batch) SourceOf(row int) []int32 {
+	return b.SourceSlots[row/(b.Rows/b.Sources)*b.Source:][:b.Source]
 }
 
 // Sources are to be encoded: matrices of Rows rows of Tokens columns, padded with 0.
@@ -233,20 +238,18 @@ func (s *Scheduler) prompts() []*active {
 
 // batch lays out the tokens that have no slot, and gives them one.
 func (s *Scheduler) batch() *Batch {
-	type row struct {
-		news, all []*token
-		source    []int32
-	}
+	type row struct{ news, all []*token }
 	var rows []row
 	b := &Batch{Encode: s.encode()}
+	shared := 0 // how many sequences in a row have the same source
 	for _, a := range s.called {
 		if a.live == nil {
 			a.begin(s.known(a.active))
 		}
 		a.computed = true
-		b.Source = max(b.Source, len(a.source))
+		b.Source, shared = max(b.Source, len(a.source)), divisor(shared, len(a.live))
 		for _, q := range a.live {
-			r := row{all: make([]*token, q.end.place+1), source: a.source}
+			r := row{all: make([]*token, q.end.place+1)}
 			first := q.end.place + 1
 			for t := q.end; t != nil; t = t.before {
 				r.all[t.place] = t
@@ -265,9 +268,9 @@ func (s *Scheduler) batch() *Batch {
 			rows = append(rows, r)
 		}
 	}
-	b.Rows = len(rows)
+	b.Rows, b.Sources = len(rows), len(rows)/shared
 	b.InputIDs, b.PositionIDs, b.Slots = make([]int32, b.Rows*b.Tokens), make([]int32, b.Rows*b.Tokens), make([]int32, b.Rows*b.Tokens)
-	b.ContextSlots, b.Last, b.SourceSlots = make([]int32, b.Rows*b.Context), make([]int32, b.Rows), make([]int32, b.Rows*b.Source)
+	b.ContextSlots, b.Last, b.SourceSlots = make([]int32, b.Rows*b.Context), make([]int32, b.Rows), make([]int32, 0, b.Sources*b.Source)
 	for i, r := range rows {
 		for j, t := range r.news {
 			at := i*b.Tokens + j
@@ -277,9 +280,21 @@ func (s *Scheduler) batch() *Batch {
 			b.ContextSlots[i*b.Context+j] = t.slot
 		}
 		b.Last[i] = int32(len(r.news) - 1)
-		copy(b.SourceSlots[i*b.Source:], r.source)
+	}
+	for _, a := range s.called {
+		for range len(a.live) / shared {
+			b.SourceSlots = append(append(b.SourceSlots, a.source...), make([]int32, b.Source-len(a.source))...)
+		}
 	}
 	return b
+}
+
+// divisor returns the greatest number that divides both.
+func divisor(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // known returns the last token of the longest beginning of a prompt that the caches hold for another request,

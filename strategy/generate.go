@@ -38,9 +38,10 @@ type NewTokens struct {
 	// ContextSlots is [Rows, Context], and Last is [Rows].
 	ContextSlots []int32
 	Last         []int32
-	// SourceSlots is [Rows, Source], of a model with sources.
-	Source      int
-	SourceSlots []int32
+	// SourceSlots is [Sources, Source], of a model with sources: each is that of Rows / Sources sequences in a
+	// row.
+	Sources, Source int
+	SourceSlots     []int32
 }
 
 // Sources are the arguments of the function encode of an export: InputIDs, PositionIDs and Slots are
@@ -122,7 +123,7 @@ func (m *Model) NextLogits(ctx context.Context, in NewTokens) ([]float32, error)
 		{p.Last, tf.Int32, []int64{rows}, [][]byte{raw(in.Last)}},
 	}
 	if p.Encode != nil {
-		specs = append(specs, spec{p.Source, tf.Int32, []int64{rows, int64(in.Source)}, [][]byte{raw(in.SourceSlots)}})
+		specs = append(specs, spec{p.Source, tf.Int32, []int64{int64(in.Sources), int64(in.Source)}, [][]byte{raw(in.SourceSlots)}})
 	}
 	fed, err := tensors(specs)
 	if err != nil {

@@ -139,7 +139,7 @@ func (m nextTokens) Compute(ctx context.Context, b *generate.Batch) ([]float32, 
 	}
 	logits, err := m.NextLogits(ctx, strategy.NewTokens{
 		Rows: b.Rows, Tokens: b.Tokens, Context: b.Context, InputIDs: b.InputIDs, PositionIDs: b.PositionIDs, Slots: b.Slots,
-		ContextSlots: b.ContextSlots, Last: b.Last, Source: b.Source, SourceSlots: b.SourceSlots,
+		ContextSlots: b.ContextSlots, Last: b.Last, Sources: b.Sources, Source: b.Source, SourceSlots: b.SourceSlots,
 	})
 	if err != nil {
 		return nil, lostInRead(err)

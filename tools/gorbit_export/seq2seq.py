@@ -642,7 +642,8 @@ class EncoderDecoder(tf.Module):
             context: int32 [B, L], the slots of each sequence's positions, new ones included.
             last: int32 [B], the column of each sequence's last new token.
             caches: handles of variables [slots, width]: key and value of each layer.
-            source: int32 [B, L_s], the slots of each sequence's source; 0 is nothing.
+            source: int32 [S, L_s], the slots of sources, each that of B / S sequences in a row;
+                0 is nothing.
             source_caches: handles of variables that write_source wrote to.
 
         Returns:
@@ -697,7 +698,9 @@ class EncoderDecoder(tf.Module):
         x = self._attended(layer.attention, x, tensors, own, drop)
         known = read(source_keys, source), read(source_values, source)
         seen = tf.not_equal(tf.cast(source, tf.int64), 0)[:, None, :]
-        to_source = functools.partial(self._to_source, layer, position_ids, *known, seen, drop)
+        # Sequences that have the same source are one row of queries.
+        together = tf.reshape(position_ids, [tf.shape(source)[0], -1])
+        to_source = functools.partial(self._to_source, layer, together, *known, seen, drop)
         x = self._attended(layer.source, x, tensors, to_source, drop)
         return layer.network.apply(x, self._compute, tensors, None)
 

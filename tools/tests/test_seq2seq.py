@@ -200,8 +200,13 @@ class Slots:
         got = self.module.encode(**tensors, **self.handles(True))["encoded"]
         assert got.numpy().tolist() == [len(ids) for ids in texts.values()]
 
-    def call(self, new: dict[int, list[int]], wide: int = 0) -> dict[int, np.ndarray]:
-        """Appends tokens to sequences, padded to `wide` more columns; gives logits by sequence."""
+    def call(
+        self, new: dict[int, list[int]], wide: int = 0, shared: int = 1
+    ) -> dict[int, np.ndarray]:
+        """Appends tokens to sequences, padded to `wide` more columns; gives logits by sequence.
+
+        So many sequences in a row have a source together.
+        """
         columns = max(map(len, new.values())) + wide
         names = ("input_ids", "position_ids", "slots", "context", "source")
         inputs = {n: [] for n in names}
@@ -214,7 +219,8 @@ class Slots:
             inputs["position_ids"].append([*range(start, start + len(ids)), *rest])
             inputs["slots"].append(held[start:] + rest)
             inputs["context"].append(held)
-            inputs["source"].append(self.sources[name])
+            inputs["source"].append(self.sources[name // shared])
+        inputs["source"] = inputs["source"][::shared]
         for name in ("context", "source"):
             length = max(map(len, inputs[name])) + wide
             inputs[name] = [held + [0] * (length - len(held)) for held in inputs[name]]
@@ -260,6 +266,12 @@ def test_any_split_of_a_target_into_calls_gives_the_logits_of_training(module):
             new[int(i)] = texts[i][ends[i] : ends[i] + int(rng.integers(1, 4))]
             ends[i] += len(new[int(i)])
         check(slots.call(new, wide=int(rng.integers(0, 3))), ends)
+    # Three sequences of each source, of which the first has the text.
+    slots = Slots(module)
+    slots.encode(dict(enumerate(case["input_ids"])))
+    new = [text if i == 0 else [start, i + 4, i + 5] for text in texts for i in range(3)]
+    got = slots.call(dict(enumerate(new)), shared=3)
+    check({i: got[3 * i] for i in range(len(texts))}, dict(enumerate(map(len, texts))))
     # What padding was given is nowhere.
     assert not any(v[0].numpy().any() for both in slots.caches for v in both)
 

@@ -96,7 +96,7 @@ func (m copying) Compute(_ context.Context, b *generate.Batch) ([]float32, error
 	logits := make([]float32, b.Rows*vocab)
 	for row := range b.Rows {
 		place := b.PositionIDs[row*b.Tokens+int(b.Last[row])]
-		logits[row*vocab+int(m[b.SourceSlots[row*b.Source+int(place)+1]])] = 5
+		logits[row*vocab+int(m[b.SourceOf(row)[place+1]])] = 5
 	}
 	return logits, nil
 }

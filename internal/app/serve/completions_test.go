@@ -349,7 +349,7 @@ func (m copies) Compute(_ context.Context, b *generate.Batch) ([]float32, error)
 	for row := range b.Rows {
 		place := int(b.PositionIDs[row*b.Tokens+int(b.Last[row])]) + 1
 		if place < b.Source {
-			logits[row*vocab+int(m[b.SourceSlots[row*b.Source+place]])] = 100
+			logits[row*vocab+int(m[b.SourceOf(row)[place]])] = 100
 		}
 	}
 	return logits, nil

@@ -84,7 +84,7 @@ func (n nextTokens) Compute(ctx context.Context, b *generate.Batch) ([]float32, 
 	out, err := n.call(ctx, layout.Generate, matrix(layout.InputIDs, b.Rows, b.Tokens, b.InputIDs),
 		matrix(layout.PositionIDs, b.Rows, b.Tokens, b.PositionIDs), matrix(layout.Slots, b.Rows, b.Tokens, b.Slots),
 		matrix(layout.Context, b.Rows, b.Context, b.ContextSlots), dataset.Feature{Name: layout.Last, Shape: []int{b.Rows}, Int32: b.Last},
-		matrix(layout.Source, b.Rows, b.Source, b.SourceSlots))
+		matrix(layout.Source, b.Sources, b.Source, b.SourceSlots))
 	if err != nil {
 		return nil, err
 	}
