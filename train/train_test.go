@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -46,6 +47,9 @@ const (
 func TestMain(m *testing.M) {
 	if run := os.Getenv(childRun); run != "" {
 		p, err := params.Read(os.Getenv(childParams))
+		if after, err := strconv.Atoi(os.Getenv(childGenerates)); err == nil {
+			go killGenerating(time.Duration(after) * time.Millisecond)
+		}
 		if err == nil {
 			_, err = Train(context.Background(), p, run, quiet())
 		}
