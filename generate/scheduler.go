@@ -25,6 +25,9 @@ type Limits struct {
 	// SourceLength is the longest source that the model takes, 0 if it takes none, and SourceSlots the
 	// number of slots of the caches of sources, as Slots is of the others.
 	SourceLength, SourceSlots int
+	// SharesSources says that the model takes a source for several sequences in a row, see Batch.Sources.
+	// Otherwise it takes one for each.
+	SharesSources bool
 }
 
 // Validate returns an error that names the first field that makes no sense.
@@ -241,7 +244,10 @@ func (s *Scheduler) batch() *Batch {
 	type row struct{ news, all []*token }
 	var rows []row
 	b := &Batch{Encode: s.encode()}
-	shared := 0 // how many sequences in a row have the same source
+	shared := 1 // how many sequences in a row have the same source
+	if s.limits.SharesSources {
+		shared = 0
+	}
 	for _, a := range s.called {
 		if a.live == nil {
 			a.begin(s.known(a.active))

@@ -27,14 +27,20 @@ func TestSourceLaws(t *testing.T) {
 		return out
 	}
 	for round := range 20 {
-		s, err := generate.New(withSources)
+		taken := withSources
+		taken.SharesSources = round%2 == 0
+		s, err := generate.New(taken)
 		if err != nil {
 			t.Fatal(err)
 		}
 		requests := make(map[uint64]generate.Request)
 		for id := range uint64(20) {
 			c := sampled()
-			switch id % 3 {
+			kind := id % 3
+			if round%4 == 0 {
+				kind = 0 // all share their sources
+			}
+			switch kind {
 			case 0:
 				c.DoSample, c.NumBeams, c.NumReturnSequences = false, 3, 2
 			case 1:
@@ -56,6 +62,37 @@ func TestSourceLaws(t *testing.T) {
 		tokens, sources := s.Free()
 		if len(requests) > 0 || tokens != withSources.Slots || sources != withSources.SourceSlots {
 			t.Fatalf("round %d: %v are not finished, %d and %d slots are free; expected none, %d and %d", round, requests, tokens, sources, withSources.Slots, withSources.SourceSlots)
+		}
+	}
+}
+
+// TestBeamsShareSources checks how many sequences in a row have a source together: of searches with 4 and 6
+// beams, 2.
+func TestBeamsShareSources(t *testing.T) {
+	for _, tt := range []struct {
+		beams  []int
+		shares bool
+		want   int
+	}{{[]int{4, 4}, true, 4}, {[]int{4, 4}, false, 1}, {[]int{4, 6}, true, 2}, {[]int{4, 3}, true, 1}} {
+		l := withSources
+		l.Rows, l.SharesSources = 10, tt.shares
+		s, err := generate.New(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, beams := range tt.beams {
+			c := generate.Default()
+			c.NumBeams, c.MaxNewTokens = beams, 3
+			if err := s.Add(generate.Request{ID: uint64(id), Prompt: []int32{0}, Source: []int32{1, 2}, Config: c}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		prompts, _ := s.Next()
+		if _, err := s.Take(make([]float32, 2*29)); err != nil {
+			t.Fatal(err)
+		}
+		if b, _ := s.Next(); prompts.Sources != 2 || b.Rows/b.Sources != tt.want || len(b.SourceSlots) != 2*b.Sources {
+			t.Errorf("%v: %d sources of prompts, then %d of %d rows; expected 2, and one of %d", tt, prompts.Sources, b.Sources, b.Rows, tt.want)
 		}
 	}
 }

@@ -40,6 +40,8 @@ type Source struct {
 	MaxLength int `json:"max_length"`
 	// Caches are the variables that hold what the decoder needs of each token of a source.
 	Caches []Cache `json:"caches"`
+	// Shared says that the function generate takes a source for several sequences in a row, not for one alone.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // Cache is a variable that a program makes for generation: an entry for each slot.

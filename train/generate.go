@@ -27,6 +27,7 @@ func maker(g *graphs.Generation, m *convert.Manifest) predict.Maker {
 		EOSTokenIDs: g.EOSTokenIDs, ForcedBOSTokenID: g.ForcedBOSTokenID, ForcedEOSTokenID: g.ForcedEOSTokenID, BadWordsIDs: g.BadWordsIDs}
 	if g.Source != nil {
 		out.SourceLength, out.SourceSlotBytes, out.Start = g.Source.MaxLength, g.Source.SlotBytes(), *g.DecoderStartTokenID
+		out.SourceShared = g.Source.Shared
 	}
 	if m != nil {
 		out.Prefix, out.Chat = m.Prefix, m.Chat

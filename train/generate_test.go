@@ -143,7 +143,7 @@ func openGenerating(t *testing.T, command, name string) (generate.Model, generat
 	g := export.Contract.Generation
 	limits := generate.Limits{VocabSize: g.VocabSize, MaxLength: g.MaxLength, Slots: 120, Rows: 9, PromptTokens: 8}
 	if g.Source != nil {
-		limits.SourceLength, limits.SourceSlots = g.Source.MaxLength, 40
+		limits.SourceLength, limits.SourceSlots, limits.SharesSources = g.Source.MaxLength, 40, g.Source.Shared
 	}
 	m, err := openGenerator(t.Context(), on, limits)
 	if err != nil {

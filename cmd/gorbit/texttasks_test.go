@@ -189,8 +189,10 @@ func runsAreSame(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // exportTasks exports each task for the vocabulary and the labels of the scripts.
-const exportTasks = `import json, pathlib, sys
+const exportTasks = `import dataclasses, json, pathlib, sys
 import gorbit_export
+import tensorflow as tf
+from gorbit_export import causal, seq2seq_task
 from gorbit_export.__main__ import main
 out = pathlib.Path(sys.argv[1])
 config = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
@@ -219,6 +221,25 @@ if code := main(["causal", "--config", str(out / "llama.json"), "--data", str(ou
 if code := main(["bert", "--task", "regression", "--lora-rank", "4", "--lora-targets", "query,value,intermediate",
                  "--config", str(out / "config.json"), "--out", str(out / "regression-lora")]):
     sys.exit(code)
-if code := main(["seq2seq", "--config", str(pathlib.Path(gorbit_export.__file__).parents[1] / "tests/goldens/seq2seq/t5.json"), "--out", str(out / "seq2seq")]):
+t5 = str(pathlib.Path(gorbit_export.__file__).parents[1] / "tests/goldens/seq2seq/t5.json")
+if code := main(["seq2seq", "--config", t5, "--out", str(out / "seq2seq")]):
+    sys.exit(code)
+
+# Models whose functions of generation write a file.
+def writes(function):
+    def written(*args, **named):
+        tf.io.write_file("written", "x")
+        return function(*args, **named)
+    return written
+def next_writes(task, made=causal.LanguageModel.generation):
+    made = made(task)
+    return dataclasses.replace(made, next_logits=writes(made.next_logits))
+def encode_writes(task, made=seq2seq_task.Seq2Seq.generation):
+    made = made(task)
+    return dataclasses.replace(made, source=dataclasses.replace(made.source, write=writes(made.source.write)))
+causal.LanguageModel.generation, seq2seq_task.Seq2Seq.generation = next_writes, encode_writes
+if code := main(["causal", "--config", str(out / "llama.json"), "--data", str(out / "data-mlm"), "--out", str(out / "unsafe-lm")]):
+    sys.exit(code)
+if code := main(["seq2seq", "--config", t5, "--out", str(out / "unsafe-seq2seq")]):
     sys.exit(code)
 `

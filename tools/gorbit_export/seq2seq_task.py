@@ -199,7 +199,7 @@ class Seq2Seq(task.Task):
             c.vocab_size,
             own,
             self.model.next_logits,
-            task.Source(c.max_length, sources, self.model.write_source),
+            task.Source(c.max_length, sources, self.model.write_source, shared=True),
             tokens,
         )
 

@@ -195,11 +195,13 @@ class Source:
         caches: what is kept of each of its tokens.
         write: the function, of `input_ids`, `position_ids`, `slots` and a list of the caches'
             handles; gives int32 [B], the number of tokens.
+        shared: whether `next_logits` takes a source for several sequences in a row.
     """
 
     max_length: int
     caches: tuple[Cache, ...]
     write: Callable[..., Tensor]
+    shared: bool = False
 
     def specs(self) -> list[tf.TensorSpec]:
         """The arguments of the function `encode`."""
@@ -243,6 +245,8 @@ class Generation:
         if self.source:
             limit, caches = self.source.max_length, _described(self.source.caches)
             values["source"] = {"max_length": limit, "caches": caches}
+            if self.source.shared:
+                values["source"]["shared"] = True
         return {**values, **self.tokens}
 
     def specs(self) -> list[tf.TensorSpec]:

@@ -310,7 +310,7 @@ def test_the_contract_says_how_to_generate(tmp_path):
         "max_length": 24,
         "vocab_size": 20,
         "caches": own,
-        "source": {"max_length": 24, "caches": source},
+        "source": {"max_length": 24, "caches": source, "shared": True},
         "decoder_start_token_id": 2,
         "eos_token_ids": [2],
         "pad_token_id": 1,

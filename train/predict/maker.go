@@ -22,9 +22,10 @@ type Maker struct {
 	VocabSize int   `json:"vocab_size"`
 	SlotBytes int64 `json:"slot_bytes"`
 	// SourceLength is the most tokens of a source, and SourceSlotBytes the size of what the caches hold of one;
-	// 0 of a model without sources.
+	// 0 of a model without sources. SourceShared is Limits.SharesSources.
 	SourceLength    int   `json:"source_length,omitempty"`
 	SourceSlotBytes int64 `json:"source_slot_bytes,omitempty"`
+	SourceShared    bool  `json:"source_shared,omitempty"`
 	// Start is the token that the decoder of a model with sources begins with.
 	Start int32 `json:"decoder_start_token_id"`
 	// EOSTokenIDs end a text; those of the tokenizer do, if there are none. The others are as in
@@ -92,7 +93,7 @@ func (m Maker) Limits(sequences, tokens int) generate.Limits {
 	}
 	l := generate.Limits{VocabSize: m.VocabSize, MaxLength: m.MaxLength, Slots: slots(m.MaxLength, m.SlotBytes), Rows: sequences, PromptTokens: promptTokens}
 	if m.SourceLength > 0 {
-		l.SourceLength, l.SourceSlots = m.SourceLength, slots(m.SourceLength, m.SourceSlotBytes)
+		l.SourceLength, l.SourceSlots, l.SharesSources = m.SourceLength, slots(m.SourceLength, m.SourceSlotBytes), m.SourceShared
 	}
 	return l
 }
