@@ -181,7 +181,7 @@ func listDevices(asked devices.Spec) (*offer, error) {
 func (o *offer) missing(asked devices.Spec) error {
 	switch {
 	case asked.Type == "GPU" && !o.CUDA.Built:
-		return errors.New("this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu")
+		return errors.New(cuda.NotBuilt)
 	case asked.Type == "GPU" && o.CUDA.Driver == "":
 		return errors.New("no GPU or no driver found: libcuda.so.1 is missing or reports no device")
 	}

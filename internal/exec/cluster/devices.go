@@ -16,7 +16,7 @@ func meant(d devices.Spec, all []string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 || len(out) < d.Count {
-		return nil, fmt.Errorf("devices %v were requested, but TensorFlow found %d; check --devices, the driver, and that TensorFlow's library supports GPUs (make setup TF=gpu)", d, len(out))
+		return nil, fmt.Errorf("devices %v were requested, but TensorFlow found %d; check --devices, the driver, and that TensorFlow's library supports GPUs (in a checkout, make setup TF=gpu)", d, len(out))
 	}
 	return out, nil
 }

@@ -109,6 +109,10 @@ func divide(gpus []GPU) (taken []GPU, left []string) {
 	return taken, left
 }
 
+// NotBuilt says what to do about a library that is not one for GPUs.
+const NotBuilt = "this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu in a checkout; " +
+	"pip's is tensorflow[and-cuda], in the place of tensorflow-cpu"
+
 // Built says whether TensorFlow's library is one for GPUs.
 func Built() bool { return bool(C.gorbit_cuda_built()) }
 

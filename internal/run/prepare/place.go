@@ -172,7 +172,7 @@ func strategyOf(p params.Params, c *graphs.Contract, functions strategy.Function
 // noGPU says why no GPU is counted.
 func noGPU() string {
 	if !cuda.Built() {
-		return "this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu"
+		return cuda.NotBuilt
 	}
 	return "this machine has no GPU that TensorFlow can use; see gorbit devices"
 }

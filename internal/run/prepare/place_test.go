@@ -121,7 +121,7 @@ func TestNoGPU(t *testing.T) {
 	if n, err := cuda.Count(); n > 0 || err != nil {
 		t.Skip("this machine has GPUs, and the test is of one that has none")
 	}
-	why := "this TensorFlow library has no CUDA; install the one that has: make setup TF=gpu"
+	why := cuda.NotBuilt
 	if cuda.Built() {
 		why = "this machine has no GPU that TensorFlow can use; see gorbit devices"
 	}
