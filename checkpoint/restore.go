@@ -165,6 +165,9 @@ func (r *Restored) postpone(b *Bundle, names []string, want []Entry) ([]string, 
 	for i, w := range want {
 		if w.Later {
 			r.later[w.Name] = names[i]
+			if names[i] != w.Name {
+				r.Averaged++
+			}
 			continue
 		}
 		now, left = append(now, names[i]), append(left, w)

@@ -37,7 +37,7 @@ type Config struct {
 	// of one process. Moving averages stay in memory, unless OffloadAll is set.
 	Offload string
 	// OffloadAll has the variables, their gradients and averages in such files as well. It needs one
-	// device, which may have several lanes.
+	// device, which may have several lanes. With FunctionsEvaluate, Offload has an effect only with it.
 	OffloadAll bool
 	// Lanes is the number of micro-batches that one device computes in parallel with the
 	// same variables; 0 means one. On a CPU with few cores, one lane per core is faster

@@ -319,7 +319,7 @@ func (l *look) decisive() []string {
 	sums := make(map[int]bool)
 	for i, name := range l.plan.Sums {
 		if name != "loss_sum" && name != "weight_sum" {
-			sums[l.plan.SumFetches[i].Index] = true
+			sums[l.plan.SumOutputs[i]] = true
 		}
 	}
 	var out []string

@@ -43,10 +43,13 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 	if err != nil {
 		return nil, err
 	}
-	if p.Train != nil && config.Offload != "" {
+	if p.FileBytes > 0 {
 		if err := checkSpace(config, p.FileBytes); err != nil {
 			return nil, err
 		}
+	}
+	if config.OffloadAll {
+		reclaim.LargeBlocks() // gradients in memory, which are there for a moment
 	}
 	def, err := p.GraphDef()
 	if err != nil {
@@ -57,11 +60,10 @@ func newModel(ctx context.Context, export *graphs.Export, t target, config Confi
 		return nil, fmt.Errorf("compose %s: %w", export.Path, err)
 	}
 	m := &Model{export: export, session: s, plan: p, calls: make([]int, len(p.Predict)), runtime: newRuntime(t, p, config)}
-	if p.Train != nil && config.OffloadAll {
+	if config.OffloadAll {
 		end := make(chan struct{})
 		m.stop = sync.OnceFunc(func() { close(end) })
 		go keepFewMapped(end)
-		reclaim.LargeBlocks() // gradients in memory, which are there for a moment
 	}
 	if p.Train != nil {
 		m.times = make([]Times, len(p.Train.Clocks))

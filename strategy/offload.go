@@ -43,7 +43,10 @@ func keepFewMapped(end <-chan struct{}) {
 // checkSpace returns an error if the disk of the folder of files has no place for so many bytes.
 func checkSpace(config Config, need int64) error {
 	folder, what := config.Offload, "the slots of the optimizer"
-	if config.OffloadAll {
+	switch {
+	case config.Functions == FunctionsEvaluate:
+		what = "the variables"
+	case config.OffloadAll:
 		what = "variables, gradients and slots"
 	}
 	var disk unix.Statfs_t

@@ -175,8 +175,8 @@ func offloadRefused(t *testing.T, dir string) {
 		config     Config
 	}{
 		{"another optimizer", "the optimizer lamb has no kernel", lamb, Config{Offload: t.TempDir()}},
-		{"without kernels", "only gorbit's kernels update them there", adamw, Config{Offload: t.TempDir(), StandardOps: true}},
-		{"XLA", "only gorbit's kernels update them there", asCompiled(adamw), Config{Offload: t.TempDir()}},
+		{"without kernels", "only gorbit's kernels keep them there", adamw, Config{Offload: t.TempDir(), StandardOps: true}},
+		{"XLA", "only gorbit's kernels keep them there", asCompiled(adamw), Config{Offload: t.TempDir()}},
 		{"no folder for all", "Config.OffloadAll is set and Config.Offload is not", adamw, Config{OffloadAll: true}},
 		{"no folder", "no such file or directory", adamw, Config{Offload: filepath.Join(t.TempDir(), "none")}},
 	} {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
+	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
 
@@ -36,9 +39,20 @@ func TestOffload(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(run, ".offload-*")); err != nil || len(left) > 0 {
 		t.Errorf("files are left: %v, %v", left, err)
 	}
-	// Evaluations have no slots, so that they may be anywhere.
-	if _, err := loaded(t, run, quiet()).Evaluate(t.Context(), ""); err != nil {
-		t.Error(err)
+	// A run is read with the variables in memory or in files.
+	inMemory, inFiles := loaded(t, run, quiet()), loaded(t, run, quiet(), "strategy.offload=all")
+	if !slices.ContainsFunc(inFiles.on.Variables(), func(v strategy.VariableSpec) bool { return v.Offloaded }) {
+		t.Error("no variable is in a file")
+	}
+	want, err := inMemory.Evaluate(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := inFiles.Evaluate(t.Context(), ""); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v; expected %v", got, err, want)
+	}
+	if _, err := OpenRun(t.Context(), run, []string{"strategy.offload=disk"}, quiet()); err == nil || !strings.Contains(err.Error(), "expected all, for the variables") {
+		t.Errorf("%v; expected that evaluations have no slots", err)
 	}
 }
 
@@ -120,7 +134,7 @@ func peakAnonymous(t *testing.T, p params.Params) (peak int64) {
 	}
 }
 
-// TestOffloadAllMemory trains a model whose AdamW state is more than twice the memory that it may take in
+// TestOffloadAllMemory trains a model whose AdamW state is more than four times the memory that it may take in
 // addition to what the same training of a narrow one of as many layers takes, whose graph is as large: as it
 // starts, trains and saves.
 func TestOffloadAllMemory(t *testing.T) {
@@ -137,8 +151,8 @@ func TestOffloadAllMemory(t *testing.T) {
 	state := 16 * export.Contract.Parameters()
 	took := peakAnonymous(t, p) - small
 	t.Logf("%d MiB of variables, gradients and slots; %d MiB in memory beside the %d MiB of a narrow one", state>>20, took>>20, small>>20)
-	if took > state/2 {
-		t.Errorf("the model takes %d MiB more than a narrow one; expected at most half of its state of %d MiB", took>>20, state>>20)
+	if took > state/4 {
+		t.Errorf("the model takes %d MiB more than a narrow one; expected at most a quarter of its state of %d MiB", took>>20, state>>20)
 	}
 }
 

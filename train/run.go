@@ -127,7 +127,9 @@ func OpenRun(ctx context.Context, folder string, settings []string, env Env) (*R
 	if err != nil {
 		return nil, err
 	}
-	on, err := prepare.OpenModel(ctx, r.Params, r.Export, strategy.FunctionsEvaluate, nil, env.prepare())
+	in := env.prepare()
+	in.Folder = folder
+	on, err := prepare.OpenModel(ctx, r.Params, r.Export, strategy.FunctionsEvaluate, nil, in)
 	if err != nil {
 		return nil, lostInRead(err)
 	}
@@ -159,6 +161,9 @@ func toRead(p *params.Params, settings []string) error {
 	if on.Strategy.Kind() == devices.TPU {
 		// The threads and kernels of the training do not matter there; those of the settings are refused.
 		p.Runtime = params.Runtime{OneDNN: p.Runtime.OneDNN, Kernels: params.Defaults().Runtime.Kernels}
+	}
+	if on.Strategy.Offload == params.OffloadDisk {
+		return params.Errorf("strategy.offload", "is disk, which is for the slots of the optimizer in gorbit train; expected all, for the variables")
 	}
 	if err := p.Load(nil, settings); err != nil {
 		return err

@@ -111,19 +111,26 @@ def numbers(size: plan.Size) -> list[int]:
     return [math.prod(shape) for shape in variables(size).values()]
 
 
-def split(size: plan.Size, parts: int) -> list[int]:
-    """Like numbers, with the word embedding split into parts of whole rows."""
-    table, *rest = numbers(size)
-    rows = [(plan.VOCAB + i) // parts for i in range(parts)]
-    assert table == sum(rows) * size.hidden
-    return [*(n * size.hidden for n in rows if n), *rest]
+def owners(shapes: Iterable[tuple[int, ...]], replicas: int) -> list[list[int]]:
+    """Returns what each replica owns: the numbers of each variable, or of its part of one.
 
-
-def owners(sizes: Iterable[int], replicas: int) -> list[list[int]]:
-    """Assigns the variables to replicas: the largest first, always to the least loaded one."""
+    Variables of more than an eighth of an equal share are divided by rows, if they have enough. The
+    others are assigned whole, the largest first, always to the least loaded replica.
+    """
+    shapes = list(shapes)
+    total = sum(map(math.prod, shapes))
     owned: list[list[int]] = [[] for _ in range(replicas)]
-    loads = [(0, i) for i in range(replicas)]
-    for size in sorted(sizes, reverse=True):
+    whole = []
+    for rows, *rest in shapes:
+        row = math.prod(rest)
+        if 8 * replicas * rows * row <= total or rows < replicas:
+            whole.append(rows * row)
+            continue
+        for i in range(replicas):
+            owned[i].append(((i + 1) * rows // replicas - i * rows // replicas) * row)
+    loads = [(sum(some), i) for i, some in enumerate(owned)]
+    heapq.heapify(loads)
+    for size in sorted(whole, reverse=True):
         load, least = loads[0]
         owned[least].append(size)
         heapq.heapreplace(loads, (load + size, least))
@@ -196,16 +203,14 @@ def ring_step(size: plan.Size, hardware: Hardware, replicas: int, accumulate: in
 
 
 @functools.cache
-def owned_variables(size: plan.Size, replicas: int, parts: bool) -> list[list[int]]:
-    """Returns the owners of a model's variables, with the word embedding split or whole."""
-    return owners(split(size, replicas) if parts else numbers(size), replicas)
+def owned_variables(size: plan.Size, replicas: int) -> list[list[int]]:
+    """Returns the owners of a model's variables."""
+    return owners(variables(size).values(), replicas)
 
 
-def owner_step(
-    size: plan.Size, hardware: Hardware, replicas: int, accumulate: int, parts: bool
-) -> float:
+def owner_step(size: plan.Size, hardware: Hardware, replicas: int, accumulate: int) -> float:
     """Like ring_step with owners, without overlap with the backward pass."""
-    owned = owned_variables(size, replicas, parts)
+    owned = owned_variables(size, replicas)
     compute = accumulate * compute_seconds(size, hardware)
     return compute / (compute + owner_seconds(owned, hardware))
 
@@ -272,8 +277,8 @@ def wire_rows(size: plan.Size) -> list[Row]:
     def ring(n: int, wire: float = FLOAT) -> str:
         return mega(ring_bytes(wire * total, n))
 
-    def sharded(n: int, sizes: Sequence[int]) -> str:
-        each = owner_bytes(owners(sizes, n), total)
+    def sharded(n: int) -> str:
+        each = owner_bytes(owned_variables(size, n), total)
         return f"{mega(sum(each) / n)}; {mega(max(each))}"
 
     return [
@@ -283,34 +288,30 @@ def wire_rows(size: plan.Size) -> list[Row]:
             for k in ACCUMULATE[1:]
         ),
         ("all-reduce, gradients in bf16", functools.partial(ring, wire=2)),
-        ("sharded: mean; busiest owner", lambda n: sharded(n, sizes)),
-        ("sharded, embedding split", lambda n: sharded(n, split(size, n))),
+        ("sharded: mean; busiest owner", sharded),
     ]
 
 
 def memory_rows(size: plan.Size) -> list[Row]:
     """Returns the rows of a replica's memory, without activations."""
-    sizes = numbers(size)
-    total = sum(sizes)
+    total = sum(numbers(size))
 
-    def shard(n: int, sizes: Sequence[int]) -> int:
-        return max(map(sum, owners(sizes, n)))
+    def shard(n: int) -> int:
+        return max(map(sum, owned_variables(size, n)))
 
-    def sharded(n: int, sizes: Sequence[int]) -> str:
-        return mega(FLOAT * (2 * total + SLOTS * shard(n, sizes)))
+    def sharded(n: int) -> str:
+        return mega(FLOAT * (2 * total + SLOTS * shard(n)))
 
-    def arriving(n: int, sizes: Sequence[int]) -> str:
-        return mega(FLOAT * (n - 1) * shard(n, sizes))
+    def arriving(n: int) -> str:
+        return mega(FLOAT * (n - 1) * shard(n))
 
     whole = FLOAT * (2 + SLOTS) * total
     return [
         ("all-reduce", lambda n: mega(whole)),
         ("accumulating 4 or 16", lambda n: mega(whole + FLOAT * total)),
         ("computing in bf16", lambda n: mega(whole + 2 * total)),
-        ("sharded", lambda n: sharded(n, sizes)),
-        ("sharded, embedding split", lambda n: sharded(n, split(size, n))),
-        ("arriving at the busiest owner", lambda n: arriving(n, sizes)),
-        ("arriving, embedding split", lambda n: arriving(n, split(size, n))),
+        ("sharded", sharded),
+        ("arriving at the busiest owner", arriving),
     ]
 
 
@@ -342,8 +343,7 @@ def efficiency_table() -> str:
             for k in ACCUMULATE:
                 modes = [
                     functools.partial(ring_step, size, hardware, accumulate=k),
-                    functools.partial(owner_step, size, hardware, accumulate=k, parts=False),
-                    functools.partial(owner_step, size, hardware, accumulate=k, parts=True),
+                    functools.partial(owner_step, size, hardware, accumulate=k),
                 ]
                 rows.append(
                     [
@@ -360,7 +360,6 @@ def efficiency_table() -> str:
         f"computing's share at {told}",
         "all-reduce",
         "sharded",
-        "embedding split",
         f"replicas up to which it is {EFFICIENT:.0%}",
     )
     return tables.markdown(header, rows)

@@ -29,26 +29,19 @@ def test_variables_are_those_of_an_export():
     assert tiny["layers/1/feed_forward/output/kernel"] == (512, 128)
 
 
-def test_splitting_keeps_every_row():
-    for parts in (1, 7, 64, 40_000):
-        got = scaling.split(BASE, parts)
-        assert sum(got) == sum(scaling.numbers(BASE))
-        assert all(n % 768 == 0 for n in got[: min(parts, plan.VOCAB)])
+def test_large_variables_are_divided_by_rows():
+    assert scaling.owners([(80, 2), (1,), (2,)], 2) == [[80, 2], [80, 1]]
+    assert scaling.owners([(9, 4)], 4) == [[8], [8], [8], [12]]
+    assert scaling.owners([(3, 50), (2,)], 4) == [[150], [2], [], []], "there are too few rows"
 
 
 def test_owners_are_balanced_and_own_everything_once():
-    owned = scaling.owners([7, 5, 4, 3, 1], 2)
-    assert owned == [[7, 3], [5, 4, 1]]
-    few = scaling.owners([7, 5], 4)
-    assert few == [[7], [5], [], []]
-
-
-def test_the_word_embedding_is_the_largest_shard():
     for replicas in scaling.REPLICAS:
-        loads = [sum(some) for some in scaling.owners(scaling.numbers(BASE), replicas)]
-        assert max(loads) == plan.VOCAB * 768
-    parts = [sum(some) for some in scaling.owners(scaling.split(BASE, 8), 8)]
-    assert max(parts) < 1.05 * sum(parts) / 8
+        for size in (BASE, LARGE):
+            loads = [sum(some) for some in scaling.owned_variables(size, replicas)]
+            assert sum(loads) == sum(scaling.numbers(size))
+    loads = [sum(some) for some in scaling.owned_variables(BASE, 8)]
+    assert max(loads) < 1.05 * sum(loads) / 8
 
 
 def test_ring_bytes():

@@ -17,7 +17,7 @@ import (
 
 func (p Params) StrategyConfig(functions strategy.Functions) strategy.Config {
 	offload := ""
-	if p.Strategy.Offload != "" && functions == strategy.FunctionsTrain { // others have no slots
+	if p.Strategy.Offload == OffloadAll || p.Strategy.Offload != "" && functions == strategy.FunctionsTrain { // others have no slots
 		offload = "." // until the folder of the run is known
 	}
 	return strategy.Config{Offload: offload, OffloadAll: offload != "" && p.Strategy.Offload == OffloadAll, StepsPerCall: p.stepsPerCall(), IntraOpThreads: p.Runtime.IntraOpThreads, InterOpThreads: p.Runtime.InterOpThreads, Functions: functions, Generate: p.Eval.Generate.Metrics != "",

@@ -425,7 +425,7 @@ var table = []Param{
 	{Name: "strategy.shard_optimizer", Change: Outside, On: NoTPU,
 		Flag:    Flag{"shard-optimizer", Where, "", "keep the optimizer state of each variable on only one replica"},
 		Meaning: "keep the optimizer slots of each variable on only one replica"},
-	{Name: "strategy.offload", Choices: []string{OffloadDisk, OffloadAll}, Empty: true, Change: Outside, On: NoTPU,
+	{Name: "strategy.offload", Choices: []string{OffloadDisk, OffloadAll}, Empty: true, Change: Outside, On: NoTPU, Read: true,
 		Meaning: "`disk`: keep the optimizer slots in files in the run's folder instead of in memory, for models that " +
 			"would not fit; `all`: the variables and gradients, too; on CPUs",
 		See: "[strategies.md](strategies.md#slots-on-disk)"},

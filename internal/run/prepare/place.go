@@ -213,7 +213,7 @@ func OpenLocal(ctx context.Context, p params.Params, export *graphs.Export, func
 	return openLocal(ctx, p, export, functions, "")
 }
 
-// openLocal is OpenLocal for a training in a folder.
+// openLocal is OpenLocal for a run in a folder.
 func openLocal(ctx context.Context, p params.Params, export *graphs.Export, functions strategy.Functions, folder string) (*strategy.Model, error) {
 	on, config, err := placeLocally(p, export, functions)
 	if err != nil {

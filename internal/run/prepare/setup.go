@@ -31,7 +31,7 @@ type Env struct {
 	Keys     cluster.ClientKeys
 	Sockets  string
 	AllowOps []string
-	// Folder is that of a training, in which strategy.offload keeps files; "" is the current one.
+	// Folder is that of a run, in which strategy.offload keeps files; "" is the current one.
 	Folder string
 }
 

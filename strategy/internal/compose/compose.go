@@ -29,15 +29,15 @@ func Compose(export *graphs.Export, l Layout) (*Plan, error) {
 	}
 	c := newComposer(export, l, functions)
 	if l.Shard { // also for lanes: the work for their variables then runs in parallel
-		c.owners = owners(c.trained, len(l.Devices))
+		c.share()
 	}
 	if l.Own {
 		c.substitute()
 	}
+	if err := c.checkOffload(); err != nil {
+		return nil, err
+	}
 	if l.Train {
-		if err := c.checkOffload(); err != nil {
-			return nil, err
-		}
 		c.divideUpdates()
 	}
 	if err := c.variables(l.Train); err != nil {
@@ -113,26 +113,6 @@ func newComposer(export *graphs.Export, l Layout, functions []string) *composer 
 		c.replicas = append(c.replicas, r)
 	}
 	return c
-}
-
-// owners assigns every variable to a replica: largest first, each to the replica with the fewest
-// elements so far.
-func owners(variables []graphs.Variable, replicas int) map[string]int {
-	order := slices.Clone(variables)
-	slices.SortStableFunc(order, func(a, b graphs.Variable) int { return int(elements(b.Shape) - elements(a.Shape)) })
-	loads := make([]int64, replicas)
-	out := make(map[string]int, len(order))
-	for _, v := range order {
-		least := 0
-		for i, load := range loads {
-			if load < loads[least] {
-				least = i
-			}
-		}
-		loads[least] += elements(v.Shape)
-		out[v.Name] = least
-	}
-	return out
 }
 
 // substitute replaces functions by our kernels. TensorFlow does not allow a function with side

@@ -37,8 +37,10 @@ type composer struct {
 	Layout
 	export   *graphs.Export
 	replicas []*replica
-	// owners of the variables, by name, if the optimizer is sharded.
+	// owners of the variables, by name, if the optimizer is sharded, and the first rows of the replicas' parts
+	// of those that are divided, with the number of rows at the end.
 	owners map[string]int
+	parts  map[string][]int64
 	// trained are the contract's variables that are not frozen, with the factors of this graph.
 	trained []graphs.Variable
 	// phase is the part of the step that is composed, and trained are its variables then.
@@ -100,9 +102,9 @@ func elements(shape []int64) int64 {
 	return n
 }
 
-// keeps reports whether a replica has a slot of a variable.
+// keeps reports whether a replica has a slot of a variable, or its part of one.
 func (c *composer) keeps(replica int, variable string) bool {
-	return !c.Shard || c.owners[variable] == replica
+	return !c.Shard || c.parts[variable] != nil || c.owners[variable] == replica
 }
 
 // stateChanges returns what gradients gives for the states that are updated and the trained variables

@@ -15,19 +15,22 @@ import (
 // checkOffload returns an error if slots are to be in files and no operation updates them there, or if
 // variables are to be in files of which there would be several copies.
 func (c *composer) checkOffload() error {
-	if c.Offload == "" {
+	if c.Offload == "" || !c.Train && !c.Whole {
 		return nil
 	}
 	what := "the slots of the optimizer"
-	if c.Whole {
+	switch {
+	case !c.Train:
+		what = "variables"
+	case c.Whole:
 		what = "variables, gradients and slots"
 	}
 	what += " cannot be in files on disk (offloaded)"
 	without := func(v graphs.Variable) bool { _, ok := c.offloaded[v.Update]; return !ok }
 	switch {
 	case !c.Own:
-		return fault.Usagef("%s: only gorbit's kernels update them there, which are for CPUs, without XLA; turn offloading off, or train on CPUs with the kernels on", what)
-	case slices.ContainsFunc(c.trained, without):
+		return fault.Usagef("%s: only gorbit's kernels keep them there, which are for CPUs, without XLA; turn offloading off, or train on CPUs with the kernels on", what)
+	case c.Train && slices.ContainsFunc(c.trained, without):
 		return fault.Usagef("%s: the optimizer %s has no kernel that updates them there; expected adamw, sgd or lion, as exported by gorbit_export; turn offloading off, or export the graph with another optimizer", what, c.export.Contract.Optimizer.Name)
 	case c.Whole && len(c.replicas) > 1 && !c.Shared:
 		return fault.Usagef("%s: each of the %d devices would have a copy of the variables; expected one device, which may have several lanes", what, len(c.replicas))
@@ -35,8 +38,8 @@ func (c *composer) checkOffload() error {
 	return nil
 }
 
-// inFiles reports whether a variable, its gradient and its average are offloaded. Passes assign ordinary
-// memory to those that they change.
+// inFiles reports whether a variable, its gradient and its average are offloaded. Passes of a training assign
+// ordinary memory to those that they change.
 func (c *composer) inFiles(v graphs.Variable) bool {
 	return c.Whole && v.DType == "float32" && !v.Assigned && !strings.HasPrefix(v.Name, graphs.StatePrefix)
 }
@@ -106,11 +109,10 @@ func (c *composer) sumInFile(name string, tensors []build.Ref) build.Ref {
 
 // afterSums makes the learning rate, for which all updates wait, wait for all sums of a step: they may be
 // computed of the variables, in whose memory the updates write.
-func (c *composer) afterSums(prefix string, rate build.Ref, sums []value) build.Ref {
+func (c *composer) afterSums(prefix string, rate build.Ref, sums []build.Ref) build.Ref {
 	inputs := []build.Ref{rate}
-	for i, s := range sums {
-		// A function's node may complete before its outputs, if TensorFlow inlines it.
-		inputs = append(inputs, c.Node("Identity", fmt.Sprintf("%ssums/%d", prefix, i), []build.Ref{s.node}, build.Type("T", s.dtype)).After())
+	for _, s := range sums {
+		inputs = append(inputs, s.After())
 	}
 	return c.Node("Identity", prefix+"sums/rate", inputs, build.Type("T", float32Type))
 }

@@ -141,8 +141,10 @@ type Train struct {
 	ScalarFeed build.Ref
 	// Seeds is fed with one seed per replica, int64 [replicas, 2].
 	Seeds build.Ref
-	// Sums are the names of a replica's sums.
-	Sums []string
+	// Sums are the names of a replica's sums, and SumOutputs the numbers of these outputs of gradients; nil if
+	// XLA compiles the step as one program.
+	Sums       []string
+	SumOutputs []int
 	// SumFetches are the sums of all replicas, replica by replica.
 	SumFetches []build.Ref
 	// Gradients are the sums of the gradients of each replica's micro-batch, by trained variable; nil if

@@ -17,7 +17,7 @@ type made struct {
 	grads        map[string]build.Ref // by variable, and changes of states by output
 	weight, loss build.Ref            // sums
 	began        []build.Ref          // clock readings at the start and after the gradients
-	sums         []value              // all that are fetched
+	sums         []build.Ref          // all that are fetched
 }
 
 // trainStep adds the training step, or one of its phases: the replicas' gradients, and their paths to the
@@ -117,10 +117,12 @@ func (c *composer) gradients(t *Train, gradients *graphs.Function, r *replica, s
 			continue
 		}
 		if r == c.replicas[0] {
-			t.Sums = append(t.Sums, a.Name)
+			t.Sums, t.SumOutputs = append(t.Sums, a.Name), append(t.SumOutputs, gradients.Output(a.Name))
 		}
-		t.SumFetches = append(t.SumFetches, out(a.Name))
-		m.sums = append(m.sums, value{out(a.Name), a.DType})
+		// TensorFlow gives a fetched call all its outputs at once: no gradient would be free before the end.
+		sum := c.Node("Identity", r.prefix+"sums/"+a.Name, []build.Ref{out(a.Name)}, build.Type("T", a.DType))
+		t.SumFetches = append(t.SumFetches, sum)
+		m.sums = append(m.sums, sum)
 	}
 	if c.timed() {
 		// If TensorFlow inlines the call, its node completes before its outputs.

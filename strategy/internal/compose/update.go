@@ -83,27 +83,7 @@ func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcom
 	for _, own := range m {
 		totals.sums = append(totals.sums, own.sums...)
 	}
-	owned := make([][]build.Ref, len(c.replicas))
-	for _, v := range c.trained {
-		owner := c.owners[v.Name]
-		var parts []build.Ref
-		for i, r := range c.replicas {
-			c.OnDevice(r.device)
-			part := m[i].grads[v.Name]
-			if !c.inFiles(v) {
-				part = c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, part)
-			}
-			parts = append(parts, part)
-		}
-		c.OnDevice(c.replicas[owner].device)
-		if c.inFiles(v) {
-			totals.grads[v.Name] = c.sumInFile(prefix+"reduced/"+v.Name, parts)
-		} else {
-			total := c.sum(prefix+"reduced/"+v.Name, parts)
-			totals.grads[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, m[owner].grads[v.Name], total)
-		}
-		owned[owner] = append(owned[owner], totals.grads[v.Name])
-	}
+	owned, parts := c.ownedSums(prefix, m, totals.grads)
 	groups := make([][]group, len(c.replicas))
 	if c.Together > 0 {
 		for i, r := range c.replicas {
@@ -131,7 +111,7 @@ func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcom
 	if c.Together > 0 {
 		done = c.updateOwned(prefix, groups, d)
 	} else {
-		done = c.updateEach(prefix, totals.grads, d)
+		done = c.updateEach(prefix, totals.grads, parts, d)
 	}
 	done[0] = append(done[0], d.counted)
 	for i, r := range c.replicas {
@@ -155,6 +135,40 @@ func (c *composer) sharded(prefix string, m []made, total bool) (Apply, []outcom
 	return p, []outcome{{first, d, all}}
 }
 
+// ownedSums adds the sums of the replicas' gradients on the owner of each variable. It sets those of whole
+// variables in totals, and returns all by owner, and those of parts by variable.
+func (c *composer) ownedSums(prefix string, m []made, totals map[string]build.Ref) (owned [][]build.Ref, parts map[string][]build.Ref) {
+	owned, parts = make([][]build.Ref, len(c.replicas)), make(map[string][]build.Ref)
+	for _, v := range c.trained {
+		if c.parts[v.Name] != nil {
+			parts[v.Name] = c.partSums(prefix, v, m)
+			for i, sum := range parts[v.Name] {
+				owned[i] = append(owned[i], sum)
+			}
+			continue
+		}
+		owner := c.owners[v.Name]
+		var own []build.Ref
+		for i, r := range c.replicas {
+			c.OnDevice(r.device)
+			gradient := m[i].grads[v.Name]
+			if !c.inFiles(v) {
+				gradient = c.rowsOf(r.prefix+prefix+"rows/"+v.Name, v, gradient)
+			}
+			own = append(own, gradient)
+		}
+		c.OnDevice(c.replicas[owner].device)
+		if c.inFiles(v) {
+			totals[v.Name] = c.sumInFile(prefix+"reduced/"+v.Name, own)
+		} else {
+			total := c.sum(prefix+"reduced/"+v.Name, own)
+			totals[v.Name] = c.withRows(prefix+"rows/"+v.Name, v, m[owner].grads[v.Name], total)
+		}
+		owned[owner] = append(owned[owner], totals[v.Name])
+	}
+	return owned, parts
+}
+
 // owned returns the variables that a replica owns.
 func (c *composer) owned(replica int) []graphs.Variable {
 	var out []graphs.Variable
@@ -167,10 +181,17 @@ func (c *composer) owned(replica int) []graphs.Variable {
 }
 
 // updateEach makes the owner of each variable update it and send the value to the others, unless the
-// replicas share their variables. It returns the nodes that change variables, by replica.
-func (c *composer) updateEach(prefix string, grads map[string]build.Ref, d decision) [][]build.Ref {
+// replicas share their variables. Parts are the gradients of variables that are divided. It returns the
+// nodes that change variables, by replica.
+func (c *composer) updateEach(prefix string, grads map[string]build.Ref, parts map[string][]build.Ref, d decision) [][]build.Ref {
 	done := make([][]build.Ref, len(c.replicas))
 	for _, v := range c.trained {
+		if own := parts[v.Name]; own != nil {
+			for i, changed := range c.updateParts(prefix, v, own, d) {
+				done[i] = append(done[i], changed)
+			}
+			continue
+		}
 		owner := c.owners[v.Name]
 		handle := c.replicas[owner].handles[v.Name]
 		c.OnDevice(c.replicas[owner].device)
@@ -341,17 +362,23 @@ func (c *composer) shared(prefix string, r *replica, iteration build.Ref) map[st
 	return out
 }
 
-// update adds the update of one variable of a replica. If the decision says so, and if a dead learning
-// rate does not stop all of it, the handles of variable and slots are dead as well where the step is
-// not applied.
+// update adds the update of one variable of a replica.
 func (c *composer) update(prefix string, r *replica, v graphs.Variable, gradient build.Ref, d decision) build.Ref {
+	handle := r.handles[v.Name]
+	if v.Assigned {
+		set := c.Assign(prefix+"assign/"+v.Name, handle, d.states[v.Name], float32Type)
+		handle = c.Node("Identity", prefix+"assigned/"+v.Name, []build.Ref{handle, set.After()}, build.Type("T", resourceType))
+	}
+	return c.updateOf(prefix, r, v, handle, gradient, d)
+}
+
+// updateOf adds the update of a variable of a replica, or of a part of it, with this handle and the replica's
+// slots. If the decision says so, and if a dead learning rate does not stop all of it, the handles of variable
+// and slots are dead as well where the step is not applied.
+func (c *composer) updateOf(prefix string, r *replica, v graphs.Variable, handle, gradient build.Ref, d decision) build.Ref {
 	u := c.updates[v.Update]
 	arguments := c.arguments(prefix, r, v, gradient, d)
-	arguments["variable"] = r.handles[v.Name]
-	if v.Assigned {
-		set := c.Assign(prefix+"assign/"+v.Name, r.handles[v.Name], d.states[v.Name], float32Type)
-		arguments["variable"] = c.Node("Identity", prefix+"assigned/"+v.Name, []build.Ref{r.handles[v.Name], set.After()}, build.Type("T", resourceType))
-	}
+	arguments["variable"] = handle
 	handles := []string{"variable"}
 	for _, slot := range c.export.Contract.SlotsOf(v) {
 		arguments[slot.Name] = r.handles[graphs.SlotName(slot.Name, v.Name)]

@@ -18,6 +18,7 @@ type declared struct {
 	dtype   string
 	initial float64        // of slots
 	has     func(int) bool // whether a replica has it
+	of      string         // the variable, of a slot; parts of both are of the same rows
 }
 
 // declared lists all variables, in the order in which they are added.
@@ -26,11 +27,11 @@ func (c *composer) declared(train bool) []declared {
 	var out []declared
 	everywhere := func(int) bool { return true }
 	for _, v := range contract.Variables {
-		own := Variable{Name: v.Name, Shape: v.Shape, Offloaded: train && c.inFiles(v)}
-		out = append(out, declared{own, v.DType, 0, everywhere})
+		own := Variable{Name: v.Name, Shape: v.Shape, Offloaded: c.inFiles(v)}
+		out = append(out, declared{own, v.DType, 0, everywhere, ""})
 	}
 	for _, s := range contract.States {
-		out = append(out, declared{Variable{Name: s.Name, Shape: s.Shape}, s.DType, 0, everywhere})
+		out = append(out, declared{Variable{Name: s.Name, Shape: s.Shape}, s.DType, 0, everywhere, ""})
 	}
 	if !train {
 		return out
@@ -39,21 +40,21 @@ func (c *composer) declared(train bool) []declared {
 		for _, slot := range contract.SlotsOf(v) {
 			has := func(i int) bool { return c.Shared || c.keeps(i, v.Name) }
 			own := Variable{Name: graphs.SlotName(slot.Name, v.Name), Shape: slot.Shape, Slot: true, Offloaded: c.Offload != ""}
-			out = append(out, declared{own, v.DType, slot.Initial, has})
+			out = append(out, declared{own, v.DType, slot.Initial, has, v.Name})
 		}
 	}
 	if c.Average.on() {
 		for _, v := range c.trained {
 			own := Variable{Name: graphs.AveragePrefix + v.Name, Shape: v.Shape, Slot: true, Offloaded: c.inFiles(v)}
-			out = append(out, declared{own, v.DType, 0, everywhere})
+			out = append(out, declared{own, v.DType, 0, everywhere, ""})
 		}
 	}
 	// If one replica decides for all, only that one needs the count.
 	has := func(i int) bool { return !c.Shard || i == 0 }
 	for _, p := range contract.Phases {
-		out = append(out, declared{Variable{Name: p.Iterations(), Slot: true}, "int64", 0, has})
+		out = append(out, declared{Variable{Name: p.Iterations(), Slot: true}, "int64", 0, has, ""})
 	}
-	return append(out, declared{Variable{Name: contract.Optimizer.Iterations, Slot: true}, "int64", 0, has})
+	return append(out, declared{Variable{Name: contract.Optimizer.Iterations, Slot: true}, "int64", 0, has, ""})
 }
 
 // variables adds all variables, the nodes that read and assign them, and the initialization of
@@ -95,7 +96,7 @@ func (c *composer) add(v declared, size int64) (fills []build.Ref) {
 	c.plan.Variables = append(c.plan.Variables, v.Variable)
 	c.OnDevice(c.replicas[0].host)
 	value := c.Placeholder("value/"+v.Name, v.DType, v.Shape)
-	var assigns []build.Ref
+	var reads, assigns []build.Ref
 	filled := make(map[string]build.Ref) // initial values by device
 	for i, r := range c.replicas {
 		if c.Shared && i > 0 {
@@ -105,23 +106,31 @@ func (c *composer) add(v declared, size int64) (fills []build.Ref) {
 		if !v.has(i) {
 			continue
 		}
+		own, taken := v.Variable, value
+		if own.Shape = c.partOf(v.of, v.Shape, i); c.parts[v.of] != nil {
+			c.OnDevice(c.replicas[0].host)
+			taken = c.part(r.prefix+"assign/part/"+v.Name, v.of, value, v.DType, v.Shape, i)
+		}
 		c.OnDevice(r.device)
-		handle := c.Variable(r.prefix+v.Name, v.DType, v.Shape)
+		handle := c.Variable(r.prefix+v.Name, v.DType, own.Shape)
 		r.handles[v.Name] = handle
-		c.plan.Reads[v.Name] = append(c.plan.Reads[v.Name], c.Read(r.prefix+"read/"+v.Name, handle, v.DType))
-		taken := value
+		reads = append(reads, c.Read(r.prefix+"read/"+v.Name, handle, v.DType))
 		if v.Offloaded {
-			taken = c.inFile(r.prefix+"file/"+v.Name, value, v.Shape)
+			taken = c.inFile(r.prefix+"file/"+v.Name, taken, own.Shape)
 		}
 		assigns = append(assigns, c.Assign(r.prefix+"assign/"+v.Name, handle, taken, v.DType))
 		if v.Offloaded {
-			c.plan.FileBytes += elements(v.Shape) * size
+			c.plan.FileBytes += elements(own.Shape) * size
 		}
 		if !v.Slot {
 			continue
 		}
-		c.plan.SlotBytes[i] += elements(v.Shape) * size
-		fills = append(fills, c.fill(r, v.Variable, v.initial, handle, filled))
+		c.plan.SlotBytes[i] += elements(own.Shape) * size
+		fills = append(fills, c.fill(r, own, v.initial, handle, filled))
+	}
+	if c.plan.Reads[v.Name] = reads; c.parts[v.of] != nil {
+		c.OnDevice(c.replicas[0].host)
+		c.plan.Reads[v.Name] = []build.Ref{c.assembled("read/whole/"+v.Name, reads, v.DType)}
 	}
 	assign := assigns[0]
 	if len(assigns) > 1 {
