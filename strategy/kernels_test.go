@@ -17,6 +17,7 @@ import (
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernelops"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
@@ -152,7 +153,7 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, op := range kernels.Ops() {
+			for _, op := range kernelops.Ops() {
 				update := len(op.Outputs) == 0
 				if slices.ContainsFunc(slices.Concat(op.Inputs, op.Outputs), func(a graphs.Arg) bool { return a.DType == dtpb.DataType_DT_BFLOAT16 }) {
 					continue // of another precision

@@ -20,7 +20,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/exec/cluster/clustertest"
 	"github.com/gorbit-ml/gorbit/internal/exec/devices"
-	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernelops"
 	"github.com/gorbit-ml/gorbit/internal/run/runfolder"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 	"github.com/gorbit-ml/gorbit/runner"
@@ -132,7 +132,7 @@ func TestKernelsInBF16(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, op := range kernels.Ops() {
+		for _, op := range kernelops.Ops() {
 			update := len(op.Outputs) == 0
 			if update && op.Implements != "gorbit.adamw" {
 				continue // of another optimizer

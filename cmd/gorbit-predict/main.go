@@ -133,7 +133,7 @@ func (o *options) add(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&o.model, "model", "", "`folder` that gorbit export wrote, also in a bucket (gs://) or a model hub (hub:OWNER/NAME)")
 	o.Add(flags)
-	flags.IntVar(&o.batchSize, "batch-size", 32, "number of texts in one call of the model")
+	flags.IntVar(&o.batchSize, "batch-size", 32, "most texts in one call of the model; 1 answers each before the next is read")
 	flags.StringSliceVar(&o.allowOps, "allow-op", nil, "allow the model to use this `operation` although it reaches files, processes or Python")
 	o.generation.Add(flags)
 }

@@ -26,7 +26,7 @@ func TestInt8(t *testing.T) {
 	p := slices.IndexFunc(m.Answers, func(a layout.Answer) bool { return a.Name == layout.Probabilities })
 	for _, way := range []string{"packed", "padded"} {
 		if way == "padded" {
-			m.packed = nil
+			m.Packed = nil
 		}
 		results, err := m.Predict(t.Context(), examples)
 		if err != nil {

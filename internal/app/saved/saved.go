@@ -23,7 +23,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gorbit-ml/gorbit/dataset"
-	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
@@ -33,15 +32,11 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernelops"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
 	"github.com/gorbit-ml/gorbit/internal/run/described"
-	"github.com/gorbit-ml/gorbit/text"
-	"github.com/gorbit-ml/gorbit/train/predict"
 )
-
-// packedSignature is the name of the signature of packed rows.
-const packedSignature = "packed"
 
 // mostLanes is the largest number of cores that get a lane each, as in training. With more, two calls
 // at a time share the cores.
@@ -59,10 +54,6 @@ type Model struct {
 
 	graph   *tf.Graph // kept: its finalizer frees memory that the session uses
 	session *tf.Session
-	packed  *call // of the signature of packed rows; nil without
-	// longest is the most tokens of a row of packed texts; 0 makes rows as long as the longest text,
-	// because attention covers whole rows.
-	longest int
 	calls   atomic.Int64
 }
 
@@ -92,7 +83,7 @@ func Open(dir string, allowOps []string) (*Model, error) {
 		return nil, fault.Damagedf("model %s: it has %d graphs; expected one", dir, n)
 	}
 	meta := saved.GetMetaGraphs()[0]
-	signature := meta.GetSignatureDef()[packedSignature]
+	signature := meta.GetSignatureDef()[described.PackedSignature]
 	var run []string // in addition to what the description names
 	for _, info := range signature.GetOutputs() {
 		run = append(run, info.GetName())
@@ -167,10 +158,6 @@ func rewrites() *cpb.RewriterConfig {
 	}
 }
 
-// rowTokens is the most tokens of a row if attention looks at one text only. It limits what grows with
-// the square of the texts in a row.
-const rowTokens = 4096
-
 // kernels returns the serialized graph, with kernels in place of the functions that they implement if
 // own is set, and whether there are any.
 func (m *Model) kernels(def *gpb.GraphDef, own bool) (made []byte, replaced bool, err error) {
@@ -183,9 +170,9 @@ func (m *Model) kernels(def *gpb.GraphDef, own bool) (made []byte, replaced bool
 	}
 	reclaim.Files() // of loading TensorFlow
 	b := build.New(def.GetLibrary(), def.GetVersions())
-	names := b.Substitute(kernels.Ops())
+	names := b.Substitute(kernelops.Ops())
 	if kernels.WithinSequences(names) {
-		m.longest = rowTokens
+		m.Longest = described.RowTokens
 	}
 	if made, err = b.Marshal(); err != nil {
 		return nil, false, err
@@ -264,9 +251,9 @@ func (m *Model) connect(meta *cpb.MetaGraphDef, signature *cpb.SignatureDef) err
 	}
 	packed, err := m.callOf(namesOf(signature.GetInputs()), namesOf(signature.GetOutputs()), names)
 	if err != nil {
-		return fmt.Errorf("signature %s: %w", packedSignature, err)
+		return fmt.Errorf("signature %s: %w", described.PackedSignature, err)
 	}
-	m.packed = &packed
+	m.Packed = m.by(packed)
 	return nil
 }
 
@@ -306,27 +293,7 @@ func (m *Model) callOf(inputs, outputs map[string]string, names []string) (c cal
 }
 
 // Packs reports whether the texts of a call share rows.
-func (m *Model) Packs() bool { return m.packed != nil }
-
-// Predict implements predict.Model.
-func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
-	if m.packed == nil {
-		return m.Caller.Predict(ctx, examples)
-	}
-	config := packed.Config{Labels: packed.LabelsNone}
-	some := make([]packed.Example, len(examples))
-	total := 0
-	for i, e := range examples {
-		some[i] = packed.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
-		config.RowLength, total = max(config.RowLength, len(e.IDs)), total+len(e.IDs)
-	}
-	config.RowLength = max(config.RowLength, min(total, m.longest))
-	b, err := packed.FromExamples(config, some)
-	if err != nil {
-		return nil, err
-	}
-	return m.Answer(ctx, m.by(*m.packed), len(examples), b.Features)
-}
+func (m *Model) Packs() bool { return m.Packed != nil }
 
 // by returns a described.Run that calls a signature.
 func (m *Model) by(c call) described.Run {

@@ -99,19 +99,19 @@ func same(got, want predict.Result) bool {
 // TestAnswersAsTensorFlow compares the answers in packed rows, and in padded ones, with TensorFlow's.
 func TestAnswersAsTensorFlow(t *testing.T) {
 	m, examples, want := open(t)
-	if m.packed == nil {
+	if m.Packed == nil {
 		t.Fatal("the model has no signature for packed rows")
 	}
 	p := slices.IndexFunc(m.Answers, func(a layout.Answer) bool { return a.Name == layout.Probabilities })
-	if m.longest == 0 {
+	if m.Longest == 0 {
 		t.Error("the kernel of attention does not replace its function")
 	}
 	for _, way := range []string{"one row", "short rows", "padded"} {
 		switch way {
 		case "short rows":
-			m.longest = 0
+			m.Longest = 0
 		case "padded":
-			m.packed = nil
+			m.Packed = nil
 		}
 		results, err := m.Predict(t.Context(), examples)
 		if err != nil {

@@ -26,12 +26,25 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
-
-	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
-
-	"github.com/gorbit-ml/gorbit/graphs"
-	"github.com/gorbit-ml/gorbit/graphs/build"
 )
+
+// Op is an operation. Package kernelops has the same for the binding of training.
+type Op struct {
+	// Name is the name of the operation, for example "GorbitGelu".
+	Name string
+	// Implements is the _implements attribute of the functions that it can replace, for example
+	// "gorbit.gelu".
+	Implements string
+	// Inputs and Outputs are in the order of the function's.
+	Inputs, Outputs []Arg
+}
+
+// Arg is an input or output of an operation.
+type Arg struct {
+	Name string
+	// DType is the name of TensorFlow's type, such as "DT_FLOAT".
+	DType string
+}
 
 // Squares is the operation that sums the squares of all elements of N float32
 // tensors.
@@ -112,8 +125,8 @@ func PlainInt8(plain bool) { C.gorbit_int8_plain(C.bool(plain)) }
 
 // Ops returns the operations that can replace functions of an export; those of updates only
 // in releases of TensorFlow whose C API lets a kernel reach a variable.
-func Ops() []build.Op {
-	var ops []build.Op
+func Ops() []Op {
+	var ops []Op
 	for i := 0; ; i++ {
 		op, ok := operation(i)
 		if !ok {
@@ -127,14 +140,14 @@ func Ops() []build.Op {
 	}
 }
 
-// MappedUpdate returns the operation that makes the same update as one of Ops, of slots in mapped
-// memory or, if all is set, with the variable and its gradient in it as well. Its inputs are values in
-// place of variables. It writes into their memory whatever else uses them, and has few of their pages in
+// MappedUpdate returns the operation that makes the same update as one of Ops, by its name, of slots in
+// mapped memory or, if all is set, with the variable and its gradient in it as well. Its inputs are values
+// in place of variables. It writes into their memory whatever else uses them, and has few of their pages in
 // the memory of the process at once.
-func MappedUpdate(update build.Op, all bool) build.Op {
-	name := update.Name + mapped
+func MappedUpdate(update string, all bool) Op {
+	name := update + mapped
 	if all {
-		name = update.Name + whole + mapped
+		name = update + whole + mapped
 	}
 	for i := 0; ; i++ {
 		op, ok := operation(i)
@@ -149,24 +162,24 @@ func MappedUpdate(update build.Op, all bool) build.Op {
 func DropMapped() { C.gorbit_drop_all() }
 
 // operation returns operation i; ok is false after the last one.
-func operation(i int) (op build.Op, ok bool) {
+func operation(i int) (op Op, ok bool) {
 	name := C.gorbit_op(C.int(i), 0, 0)
 	if name == nil {
-		return build.Op{}, false
+		return Op{}, false
 	}
-	return build.Op{Name: C.GoString(name), Inputs: args(i, 1), Outputs: args(i, 2)}, true
+	return Op{Name: C.GoString(name), Inputs: args(i, 1), Outputs: args(i, 2)}, true
 }
 
 // args returns the inputs (1) or outputs (2) of an operation.
-func args(op, kind int) []graphs.Arg {
-	var out []graphs.Arg
+func args(op, kind int) []Arg {
+	var out []Arg
 	for i := 0; ; i++ {
 		spec := C.gorbit_op(C.int(op), C.int(kind), C.int(i))
 		if spec == nil {
 			return out
 		}
 		name, dtype, _ := strings.Cut(C.GoString(spec), ": ")
-		out = append(out, graphs.Arg{Name: name, DType: dtpb.DataType(dtpb.DataType_value["DT_"+strings.ToUpper(dtype)])})
+		out = append(out, Arg{Name: name, DType: "DT_" + strings.ToUpper(dtype)})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/gorbit-ml/gorbit/dataset"
+	"github.com/gorbit-ml/gorbit/dataset/packed"
 	"github.com/gorbit-ml/gorbit/internal/base/dtype"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	"github.com/gorbit-ml/gorbit/text"
@@ -22,10 +23,24 @@ type Run func(ctx context.Context, features []dataset.Feature) ([]Tensor, error)
 type Caller struct {
 	*Model
 	Run Run
+	// Packed calls the signature of rows that texts share; nil without it. Longest is the most tokens of
+	// such a row; 0 makes rows as long as the longest text, because attention covers whole rows.
+	Packed  Run
+	Longest int
 }
 
-// Predict answers texts with one call, whose rows are as long as the longest.
+// PackedSignature is the name of the signature of rows that texts share.
+const PackedSignature = "packed"
+
+// RowTokens is the most tokens of a row if attention looks at one text only. It limits what grows with
+// the square of the texts in a row.
+const RowTokens = 4096
+
+// Predict answers texts with one call. Its rows are as long as the longest, or shared.
 func (c Caller) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
+	if c.Packed != nil {
+		return c.predictPacked(ctx, examples)
+	}
 	rows := Padded(examples)
 	shape := []int{len(examples), rows.Length}
 	results, err := c.Answer(ctx, c.Run, len(examples), []dataset.Feature{
@@ -37,6 +52,22 @@ func (c Caller) Predict(ctx context.Context, examples []text.Encoding) ([]predic
 	}
 	c.Cut(results, Lengths(examples), rows.Length)
 	return results, nil
+}
+
+func (c Caller) predictPacked(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
+	config := packed.Config{Labels: packed.LabelsNone}
+	some := make([]packed.Example, len(examples))
+	total := 0
+	for i, e := range examples {
+		some[i] = packed.Example{IDs: e.IDs, TypeIDs: e.TypeIDs}
+		config.RowLength, total = max(config.RowLength, len(e.IDs)), total+len(e.IDs)
+	}
+	config.RowLength = max(config.RowLength, min(total, c.Longest))
+	b, err := packed.FromExamples(config, some)
+	if err != nil {
+		return nil, err
+	}
+	return c.Answer(ctx, c.Packed, len(examples), b.Features)
 }
 
 // PredictBatch answers a batch.

@@ -177,3 +177,25 @@ func PlainPath(dir string) (path string, done func(), err error) {
 	}
 	return path, func() { os.RemoveAll(temp) }, nil
 }
+
+// WithGraph makes a folder with another graph and a model's variables, for a loader that takes a folder. Call
+// done after loading.
+func WithGraph(dir string, saved proto.Message) (path string, done func(), err error) {
+	graph, err := proto.Marshal(saved)
+	if err != nil {
+		return "", nil, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", nil, err
+	}
+	if path, err = os.MkdirTemp("", "gorbit-model-"); err != nil {
+		return "", nil, err
+	}
+	variables := filepath.Dir(filepath.FromSlash(layout.VariablesPrefix))
+	err = errors.Join(os.Symlink(filepath.Join(dir, variables), filepath.Join(path, variables)),
+		vfs.WriteFile(filepath.Join(path, filepath.FromSlash(layout.ModelFile)), graph))
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(path))
+	}
+	return path, func() { os.RemoveAll(path) }, nil
+}

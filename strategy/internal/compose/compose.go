@@ -8,6 +8,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernelops"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 )
 
@@ -119,7 +120,7 @@ func newComposer(export *graphs.Export, l Layout, functions []string) *composer 
 // effects to have an _implements attribute, so update is found by the optimizer's name and the names
 // of its arguments.
 func (c *composer) substitute() {
-	ops := kernels.Ops()
+	ops := kernelops.Ops()
 	c.Declare(kernels.Squares, "sum")
 	c.Declare(kernels.StoreMapped, "y")
 	c.Declare(kernels.AddMapped, "y")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernelops"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 )
 
@@ -390,7 +391,7 @@ func (c *composer) updateOf(prefix string, r *replica, v graphs.Variable, handle
 		}
 	}
 	if op, ok := c.offloaded[v.Update]; ok {
-		return c.updateInFile(prefix, v, kernels.MappedUpdate(op, c.inFiles(v)), arguments)
+		return c.updateInFile(prefix, v, kernelops.MappedUpdate(op, c.inFiles(v)), arguments)
 	}
 	return c.Call(prefix+"update/"+v.Name, u.function, arguments, nil)
 }

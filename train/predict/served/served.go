@@ -21,10 +21,13 @@ import (
 	"github.com/gorbit-ml/gorbit/convert"
 	"github.com/gorbit-ml/gorbit/dataset"
 	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/graphs/safety"
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // handles signals in TensorFlow's threads
+	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/run/described"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -48,6 +51,7 @@ type Model struct {
 
 	caller described.Caller
 	saved  *tfgo.Model
+	lanes  int // calls that keep the cores busy
 }
 
 // Open loads an exported model. It returns a *safety.Error if the model uses operations that reach
@@ -59,20 +63,17 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 		return nil, err
 	}
 	m := &Model{Tokenizer: d.Tokenizer, Labels: d.Labels, MaxLength: d.MaxLength, Pairs: d.Pairs, Renderer: d.Renderer, Maker: d.Maker}
-	if err := d.ReadGraph(new(spb.SavedModel), allowOps); err != nil {
+	graph := new(spb.SavedModel)
+	if err := d.ReadGraph(graph, allowOps); err != nil {
 		return nil, err
 	}
-	path, done, err := described.PlainPath(dir)
+	packed, err := packedCall(d, graph, allowOps)
 	if err != nil {
-		return nil, fmt.Errorf("model %s: %w", dir, err)
+		return nil, err
 	}
-	defer done()
-	_, err = vfs.Again(func() (*tfgo.Model, error) {
-		err := catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, nil) })
-		return m.saved, fault.Numbered(err)
-	})
+	longest, err := m.load(dir, graph)
 	if err != nil {
-		return nil, fault.Damagedf("model %s: TensorFlow cannot load it: %w", dir, err)
+		return nil, err
 	}
 	var outputs []string
 	for _, a := range d.Answers {
@@ -82,8 +83,73 @@ func Open(dir string, allowOps ...string) (*Model, error) {
 	if err != nil {
 		return nil, fault.Damagedf("model %s: %w", dir, err)
 	}
-	m.caller = described.Caller{Model: d, Run: run}
+	m.caller = described.Caller{Model: d, Run: run, Longest: longest}
+	if packed != nil {
+		if m.caller.Packed, err = m.by(*packed, outputs); err != nil {
+			return nil, fault.Damagedf("model %s: signature %s: %w", dir, described.PackedSignature, err)
+		}
+	}
 	return m, nil
+}
+
+// load loads the model, on CPUs with kernels in place of the functions that they implement. It returns the
+// most tokens of a packed row.
+func (m *Model) load(dir string, graph *spb.SavedModel) (longest int, err error) {
+	gpus, err := cuda.Count()
+	if err != nil {
+		return 0, err
+	}
+	m.lanes = 1
+	path, done, options := "", func() {}, (*tf.SessionOptions)(nil)
+	if gpus == 0 && m.Maker == nil {
+		if err := kernels.Register(); err != nil {
+			return 0, err
+		}
+		if names := substitute(graph); len(names) > 0 {
+			if kernels.WithinSequences(names) {
+				longest = described.RowTokens
+			}
+			if m.lanes, options, err = laneOptions(); err == nil {
+				path, done, err = described.WithGraph(dir, graph)
+			}
+		}
+	}
+	if path == "" && err == nil {
+		path, done, err = described.PlainPath(dir)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("model %s: %w", dir, err)
+	}
+	defer done()
+	_, err = vfs.Again(func() (*tfgo.Model, error) {
+		err := catch(func() { m.saved = tfgo.LoadModel(path, []string{layout.Tag}, options) })
+		return m.saved, fault.Numbered(err)
+	})
+	if err != nil {
+		return 0, fault.Damagedf("model %s: TensorFlow cannot load it: %w", dir, err)
+	}
+	return longest, nil
+}
+
+// packedCall returns the signature of rows that texts share; nil without.
+func packedCall(d *described.Model, graph *spb.SavedModel, allowOps []string) (*layout.Call, error) {
+	if len(graph.GetMetaGraphs()) != 1 || d.Tokenizer == nil {
+		return nil, nil
+	}
+	signature := graph.GetMetaGraphs()[0].GetSignatureDef()[described.PackedSignature]
+	if signature == nil {
+		return nil, nil
+	}
+	call := &layout.Call{Inputs: named(signature.GetInputs()), Outputs: named(signature.GetOutputs())}
+	return call, safety.Refuse("model", d.Dir, safety.Check(graph, slices.Collect(maps.Values(call.Outputs))...), allowOps)
+}
+
+func named(infos map[string]*spb.TensorInfo) map[string]string {
+	out := make(map[string]string, len(infos))
+	for name, info := range infos {
+		out[name] = info.GetName()
+	}
+	return out
 }
 
 // tensor returns a tensor of the graph by name. Package layout has already checked the name.
@@ -95,15 +161,24 @@ func (m *Model) tensor(name string) tf.Output {
 	return m.saved.Op(operation, index)
 }
 
-// Predictor returns a Predictor that runs the model on batchSize texts per call.
+// callTokens is the most tokens of a call whose texts share rows.
+const callTokens = 1024
+
+// Predictor returns a Predictor that runs the model on at most batchSize texts per call. Several calls run side
+// by side if the model's texts share rows, unless batchSize is 1.
 func (m *Model) Predictor(batchSize int) (*predict.Predictor, error) {
 	if m.Tokenizer == nil {
 		return nil, fault.Usagef("the model takes no texts; expected records, with the features %s", strings.Join(slices.Sorted(maps.Keys(m.caller.Inputs)), ", "))
 	}
-	return predict.New(m, predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, DocStride: m.caller.DocStride, Renderer: m.Renderer, Window: batchSize})
+	c := predict.Config{Tokenizer: m.Tokenizer, MaxLength: m.MaxLength, DocStride: m.caller.DocStride, Renderer: m.Renderer, Window: batchSize}
+	if m.caller.Longest > 0 && batchSize > 1 {
+		c.Window, c.CallTokens, c.InFlight = batchSize*m.lanes, callTokens, m.lanes
+	}
+	return predict.New(m, c)
 }
 
-// Predict implements predict.Model. It makes one call, with rows as long as the longest example.
+// Predict implements predict.Model. It makes one call, with rows as long as the longest example, or with rows
+// that examples share if the model has them.
 func (m *Model) Predict(ctx context.Context, examples []text.Encoding) ([]predict.Result, error) {
 	return m.caller.Predict(ctx, examples)
 }
