@@ -41,6 +41,7 @@ func TestMeant(t *testing.T) {
 		"task.train_data.global_batch_size":      "did you mean train.batch_size?",
 		"logging_strategy":                       "did you mean train.steps_per_loop, a number of steps, or 0 for every epoch?",
 		"save_strategy":                          "did you mean checkpoint.interval, a number of steps, 0 to save with every evaluation, or -1 for the end alone, with checkpoint.best empty?",
+		"save":                                   "did you mean checkpoint.interval, a number of steps, 0 to save with every evaluation, or -1 for the end alone, with checkpoint.best empty?",
 		"reducelronplateau":                      "did you mean optimizer.schedule=plateau?",
 		"optimizer.min_lr":                       "did you mean optimizer.end_learning_rate?",
 		"no_cuda":                                "did you mean strategy.devices=cpu?",
