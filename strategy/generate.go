@@ -18,7 +18,8 @@ import (
 type Generator interface {
 	// MakeCaches makes the caches of a generation: so many slots, of zeros, slot 0 for padding
 	// included, and so many of the caches of sources, if the model has any. What they held before is
-	// lost.
+	// lost. It must be called after the values of variables have changed, too: a model whose matrices are
+	// bfloat16 has copies of them.
 	MakeCaches(ctx context.Context, slots, sources int) error
 	// Encode writes to the caches what the model needs of sources.
 	Encode(ctx context.Context, in Sources) error
@@ -72,6 +73,11 @@ func (m *Model) MakeCaches(ctx context.Context, slots, sources int) error {
 			return memoryError(fmt.Errorf("make caches of %d slots: %w", slots, err))
 		}
 		return nil
+	}
+	if !p.Narrowed.IsZero() {
+		if _, err := m.session.run(ctx, nil, nil, p.Narrowed); err != nil {
+			return memoryError(fmt.Errorf("copy variables for next tokens: %w", err))
+		}
 	}
 	if err := fill(p.Caches, slots); err != nil || p.Encode == nil {
 		return err

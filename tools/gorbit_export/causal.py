@@ -223,9 +223,12 @@ class Layer(tf.Module):
         return [w for part in parts for w in part.weights()]
 
     @staticmethod
-    def _blocks(maps: list[Map], *tensors: Tensor) -> bool:
+    def _blocks(maps: list[Map], weights: list[Tensor], *tensors: Tensor) -> bool:
         """Tells whether a block of generation computes products by all of these maps together."""
-        return all(len(m.weights()) == 1 for m in maps) and ops.generates(*tensors)
+        matrices = [w for w in weights if w.shape.rank == 2]
+        return all(len(m.weights()) == 1 for m in maps) and ops.generates(
+            *tensors, matrices=matrices
+        )
 
     def turns(self, positions: Tensor) -> list[Tensor]:
         """The cosines and sines of rotary positions, of int32 [N]; none of other layers."""
@@ -238,16 +241,17 @@ class Layer(tf.Module):
     def heads(self, x: Tensor, turns: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
         """Computes query, key and value, [N, width] each, of x float32 [N, H] and its turns."""
         c = self._config
+        dtype = ops.computes(next(w.dtype for w in weights if w.shape.rank == 2))
         if not c.family.rotary:
-            x = ops.cast(self.attention_norm.apply(x, weights), weights[0].dtype)
+            x = ops.cast(self.attention_norm.apply(x, weights), dtype)
             return tf.split(self.query_key_value.apply(x, weights), 3, 1)
         maps = [self.query, self.key, self.value]
-        if self._blocks(maps, x, *weights):
+        if self._blocks(maps, weights, x):
             scale = self.attention_norm.scaled(weights)
             known = [weights.pop(0) for _ in maps]
             query, key, value = ops.normed_products(x, scale, c.norm_epsilon, known)
         else:
-            x = ops.cast(self.attention_norm.apply(x, weights), weights[0].dtype)
+            x = ops.cast(self.attention_norm.apply(x, weights), dtype)
             query, key, value = (part.apply(x, weights) for part in maps)
         if c.family.normed_heads:
             query = _normed_heads(self.query_norm, query, weights)
@@ -275,7 +279,7 @@ class Layer(tf.Module):
         act, family = self._config.hidden_act, self._config.family
         if family.rotary and not family.post_norms and act in ops.SWISH:
             maps = [self.output, self.gate, self.intermediate, self.feed_forward]
-            if self._blocks(maps, x, context, *weights):
+            if self._blocks(maps, weights, x, context):
                 output, scale = weights.pop(0), self.feed_forward_norm.scaled(weights)
                 rest = [weights.pop(0) for _ in range(3)]
                 epsilon = self._config.norm_epsilon
@@ -486,7 +490,7 @@ class CausalLM(tf.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns float32 [N, V] of [N, H]."""
-        table = ops.cast(tf.convert_to_tensor(self.table()), x.dtype)
+        table = ops.cast(tf.convert_to_tensor(self.table()), self._compute)
         logits = ops.cast(ops.product(x, table, transpose=True), tf.float32)
         return capped(logits, self._config.final_logit_softcapping)
 
@@ -540,7 +544,7 @@ class CausalLM(tf.Module):
 
     def _normed(self, x: Tensor) -> Tensor:
         weights = [tf.convert_to_tensor(w) for w in self.norm.weights()]
-        return ops.cast(self.norm.apply(x, weights), self._compute)
+        return ops.cast(self.norm.apply(x, weights), ops.computes(self._compute))
 
     def _weights(self, layer: Layer) -> list[Tensor]:
         """The weights of a layer, matrices in the compute dtype."""

@@ -17,7 +17,7 @@ import contextvars
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -64,9 +64,23 @@ def generation() -> Iterator[None]:
         _generates.reset(token)
 
 
-def generates(*tensors: Tensor) -> bool:
-    """Tells whether a block of `generation` takes the tensors: it takes float32 alone."""
-    return _generates.get() and all(t.dtype == tf.float32 for t in tensors)
+def generates(*tensors: Tensor, matrices: Sequence[Tensor] = ()) -> bool:
+    """Tells whether a block of `generation` takes the tensors.
+
+    It takes float32 alone, and matrices that are factors of products in bfloat16, too.
+    """
+    if not _generates.get() or any(t.dtype != tf.float32 for t in tensors):
+        return False
+    return all(m.dtype in (tf.float32, tf.bfloat16) for m in matrices)
+
+
+def computes(dtype: tf.DType) -> tf.DType:
+    """Returns the dtype of what products by weights of a dtype take and give.
+
+    The function that computes next tokens has weights in bfloat16 and the rest in float32: memory is
+    what its time is, and numbers that are not rounded between cost nothing.
+    """
+    return tf.float32 if _generates.get() and dtype == tf.bfloat16 else dtype
 
 
 def cast(x: Tensor, dtype: tf.DType) -> Tensor:
@@ -263,17 +277,17 @@ def layer_norm(x: Tensor, scale: Tensor, offset: Tensor, epsilon: float) -> Tens
 
 @block
 def _next_product(x: Tensor, w: Tensor) -> Tensor:
-    return tf.matmul(x, w)
+    return tf.matmul(x, _wide(w))
 
 
 @block
 def _next_product_transposed(x: Tensor, w: Tensor) -> Tensor:
-    return tf.matmul(x, w, transpose_b=True)
+    return tf.matmul(x, _wide(w), transpose_b=True)
 
 
 def product(x: Tensor, w: Tensor, transpose: bool = False) -> Tensor:
     """Multiplies x [N, inputs] by w [inputs, outputs], [outputs, inputs] with `transpose`."""
-    if generates(x, w):
+    if generates(x, matrices=[w]):
         return (_next_product_transposed if transpose else _next_product)(x, w)
     return tf.matmul(x, w, transpose_b=transpose)
 
@@ -300,7 +314,7 @@ def _next_normed_products(
     x: Tensor, scale: Tensor, epsilon: Tensor, w0: Tensor, w1: Tensor, w2: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     x = _rms_normed(x, scale, epsilon)
-    return tf.matmul(x, w0), tf.matmul(x, w1), tf.matmul(x, w2)
+    return tf.matmul(x, _wide(w0)), tf.matmul(x, _wide(w1)), tf.matmul(x, _wide(w2))
 
 
 def normed_products(
@@ -321,9 +335,10 @@ def _next_feed_forward(
     up: Tensor,
     down: Tensor,
 ) -> Tensor:
-    x += tf.matmul(context, output)
+    x += tf.matmul(context, _wide(output))
     y = _rms_normed(x, scale, epsilon)
-    return x + tf.matmul(tf.nn.silu(tf.matmul(y, gate)) * tf.matmul(y, up), down)
+    y = tf.nn.silu(tf.matmul(y, _wide(gate))) * tf.matmul(y, _wide(up))
+    return x + tf.matmul(y, _wide(down))
 
 
 def feed_forward(

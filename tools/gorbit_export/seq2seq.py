@@ -385,7 +385,7 @@ class EncoderDecoder(tf.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns float32 [N, V] of [N, H]."""
-        table = ops.cast(tf.convert_to_tensor(self.table()), x.dtype)
+        table = ops.cast(tf.convert_to_tensor(self.table()), self._compute)
         logits = ops.cast(ops.product(x, table, transpose=True), tf.float32)
         return logits if self.bias is None else logits + self.bias
 
@@ -500,7 +500,7 @@ class EncoderDecoder(tf.Module):
             x = _dropper(dropout, site)(x)
             if side == "decoder" and c.tied:
                 x /= math.sqrt(c.hidden_size)
-        return ops.cast(x, self._compute)
+        return ops.cast(x, ops.computes(self._compute))
 
     def _weights(self, variables: list[tf.Variable]) -> list[Tensor]:
         """The values of variables, matrices in the compute dtype."""
@@ -566,7 +566,7 @@ class EncoderDecoder(tf.Module):
             drop = _weights_dropper(dropout, _CROSS)
             to_source = functools.partial(self._to_source, layer, ids, keys, values, seen, drop)
             x = self._attended(layer.source, x, tensors, to_source, _dropper(dropout, _CROSS + 1))
-        return layer.network.apply(x, self._compute, tensors, dropout)
+        return layer.network.apply(x, ops.computes(self._compute), tensors, dropout)
 
     def _attended(
         self,
@@ -581,7 +581,7 @@ class EncoderDecoder(tf.Module):
         def body(y: Tensor) -> Tensor:
             return part.output.apply(context(y, weights), weights)
 
-        return part.around(x, self._compute, weights, body, drop)
+        return part.around(x, ops.computes(self._compute), weights, body, drop)
 
     @staticmethod
     def _to_source(
@@ -679,7 +679,7 @@ class EncoderDecoder(tf.Module):
         bias = tensors.pop(0) if self._config.family.relative else None
 
         def read(handle: Tensor, places: Tensor) -> Tensor:
-            return causal.read_cache(handle, places, width, self._compute)
+            return causal.read_cache(handle, places, width, ops.computes(self._compute))
 
         def own(y: Tensor, weights: list[Tensor]) -> Tensor:
             part, known = layer.attention, []
@@ -702,7 +702,7 @@ class EncoderDecoder(tf.Module):
         together = tf.reshape(position_ids, [tf.shape(source)[0], -1])
         to_source = functools.partial(self._to_source, layer, together, *known, seen, drop)
         x = self._attended(layer.source, x, tensors, to_source, drop)
-        return layer.network.apply(x, self._compute, tensors, None)
+        return layer.network.apply(x, ops.computes(self._compute), tensors, None)
 
 
 class LogitsBias(layers.Layer):

@@ -9,9 +9,10 @@
 #endif
 
 // strip computes m rows of c vectors of x w, the last of which has only n numbers. It asks for what
-// stands `ahead` numbers after each that it reads of w, unless that is 0.
-INLINE void NAME(strip)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w, int64_t ldw,
-                        int64_t inner, const int m, const int c, int64_t n, int to, int64_t ahead) {
+// stands `ahead` numbers after each that it reads of w, unless that is 0. w begins at its number `at`.
+INLINE void NAME(strip)(float* y, int64_t ldy, const float* x, int64_t ldx, const void* w, int64_t at,
+                        int64_t ldw, bool narrow, int64_t inner, const int m, const int c, int64_t n,
+                        int to, int64_t ahead) {
   vf sum[SUMS];
 #pragma GCC unroll 24
   for (int i = 0; i < m; i++) {
@@ -21,16 +22,18 @@ INLINE void NAME(strip)(float* y, int64_t ldy, const float* x, int64_t ldx, cons
     }
   }
   for (int64_t k = 0; k < inner; k++) {
-    const float* row = w + k * ldw;
+    int64_t row = at + k * ldw;
     if (ahead > 0) {
 #pragma GCC unroll 24
       for (int j = 0; j < c; j++) {
-        if (j * W % 16 == 0) __builtin_prefetch(row + ahead + j * W);
+        if (j * W % 16 == 0) __builtin_prefetch((char*)w + (row + ahead + j * W) * (narrow ? 2 : 4));
       }
     }
     vf b[SUMS];
 #pragma GCC unroll 24
-    for (int j = 0; j < c; j++) b[j] = NAME(some)(row + j * W, j == c - 1 ? n : W);
+    for (int j = 0; j < c; j++) {
+      b[j] = NAME(read_some)(w, row + j * W, j == c - 1 ? n : W, narrow);
+    }
 #pragma GCC unroll 24
     for (int i = 0; i < m; i++) {
       vf a = NAME(set)(x[i * ldx + k]);
@@ -43,47 +46,54 @@ INLINE void NAME(strip)(float* y, int64_t ldy, const float* x, int64_t ldx, cons
 #pragma GCC unroll 24
     for (int j = 0; j < c; j++) {
       int64_t count = j == c - 1 ? n : W;
-      float* at = y + i * ldy + j * W;
-      if (to == kAdd) sum[i * c + j] = NAME(some)(at, count) + sum[i * c + j];
-      NAME(keep)(at, sum[i * c + j], count);
+      float* out = y + i * ldy + j * W;
+      if (to == kAdd) sum[i * c + j] = NAME(some)(out, count) + sum[i * c + j];
+      NAME(keep)(out, sum[i * c + j], count);
     }
   }
 }
 
-// strips computes m rows of c vectors, m being at most SUMS / c. Only the first asks for what is ahead.
-#define STRIPS(name, c)                                                                             \
-  static void NAME(name)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w,        \
-                         int64_t ldw, int64_t m, int64_t k, int64_t n, int to, int64_t ahead) {     \
+// strips computes m rows of c vectors, m being at most SUMS / c. Only the first asks for what is ahead. With
+// c = 1 the vectors have `count` numbers.
+#define STRIPS(name, c, narrow)                                                                     \
+  static void NAME(name)(float* y, int64_t ldy, const float* x, int64_t ldx, const void* w,         \
+                         int64_t at, int64_t ldw, int64_t m, int64_t k, int64_t count, int to,      \
+                         int64_t ahead) {                                                           \
     const int most = SUMS / (c) > 8 ? 8 : SUMS / (c);                                               \
+    int64_t n = (c) == 1 ? count : W;                                                               \
     for (; m >= most; m -= most, x += most * ldx, y += most * ldy, ahead = 0) {                     \
-      NAME(strip)(y, ldy, x, ldx, w, ldw, k, most, c, n, to, ahead);                                \
+      NAME(strip)(y, ldy, x, ldx, w, at, ldw, narrow, k, most, c, n, to, ahead);                    \
     }                                                                                               \
     for (; m >= 2; m -= 2, x += 2 * ldx, y += 2 * ldy, ahead = 0) {                                 \
-      if (SUMS / (c) >= 2) NAME(strip)(y, ldy, x, ldx, w, ldw, k, 2, c, n, to, ahead);              \
+      if (SUMS / (c) >= 2) NAME(strip)(y, ldy, x, ldx, w, at, ldw, narrow, k, 2, c, n, to, ahead);  \
     }                                                                                               \
-    if (m > 0) NAME(strip)(y, ldy, x, ldx, w, ldw, k, 1, c, n, to, ahead);                          \
+    if (m > 0) NAME(strip)(y, ldy, x, ldx, w, at, ldw, narrow, k, 1, c, n, to, ahead);              \
   }
-// Of WIDE vectors a row of w has three lines of the cache.
+// A row of wide strips is three lines of the cache.
 #define WIDE (48 / W)
-STRIPS(narrow, 1)
-STRIPS(strips, 3)
-STRIPS(wide, WIDE)
+STRIPS(strips1, 1, false)
+STRIPS(strips3, 3, false)
+STRIPS(strips_wide, WIDE, false)
+STRIPS(strips1_bf16, 1, true)
+STRIPS(strips3_bf16, 3, true)
+STRIPS(strips_wide_bf16, 2 * WIDE, true)
 #undef STRIPS
 
 // y[m, n] and x[m, k] w[k, n], as `to` says.
-static void NAME(along)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* w, int64_t ldw,
-                        int64_t m, int64_t n, int64_t k, int to, int64_t ahead) {
+static void NAME(along)(float* y, int64_t ldy, const float* x, int64_t ldx, const void* w, int64_t at,
+                        int64_t ldw, bool narrow, int64_t m, int64_t n, int64_t k, int to,
+                        int64_t ahead) {
   int64_t j = 0;
+#define STRIPS(name, count)                                                                         \
+  (narrow ? NAME(name##_bf16) : NAME(name))(y + j, ldy, x, ldx, w, at + j, ldw, m, k, count, to, ahead)
   // Wide strips read longer parts of rows, and narrow ones have more rows of x for each.
-  if (m <= SUMS / WIDE) {
-    for (; j + 48 <= n; j += 48) NAME(wide)(y + j, ldy, x, ldx, w + j, ldw, m, k, W, to, ahead);
+  int64_t wide = narrow ? 96 : 48;
+  if (m <= SUMS * W / wide) {
+    for (; j + wide <= n; j += wide) STRIPS(strips_wide, W);
   }
-  for (; j + 3 * W <= n; j += 3 * W) {
-    NAME(strips)(y + j, ldy, x, ldx, w + j, ldw, m, k, W, to, ahead);
-  }
-  for (; j < n; j += W) {
-    NAME(narrow)(y + j, ldy, x, ldx, w + j, ldw, m, k, n - j < W ? n - j : W, to, ahead);
-  }
+  for (; j + 3 * W <= n; j += 3 * W) STRIPS(strips3, W);
+  for (; j < n; j += W) STRIPS(strips1, n - j < W ? n - j : W);
+#undef STRIPS
 }
 
 // The sums of W vectors, that of vector i in element i. It overwrites them.
@@ -101,14 +111,14 @@ INLINE vf NAME(sums)(vf* v) {
   return v[0];
 }
 
-// m rows of x times W / m rows of t, of which there are n.
-INLINE void NAME(dots)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* t, int64_t ldt,
-                       int64_t inner, const int m, int64_t n) {
+// m rows of x times W / m rows of t, of which there are n, from its number `at`.
+INLINE void NAME(dots)(float* y, int64_t ldy, const float* x, int64_t ldx, const void* t, int64_t at,
+                       int64_t ldt, bool narrow, int64_t inner, const int m, int64_t n) {
   vf sum[W] = {};
   const int c = W / m;
-  const float* row[W];
+  int64_t row[W];
 #pragma GCC unroll 16
-  for (int j = 0; j < c; j++) row[j] = t + (j < n ? j : n - 1) * ldt;
+  for (int j = 0; j < c; j++) row[j] = at + (j < n ? j : n - 1) * ldt;
   int64_t k = 0;
   for (; k + W <= inner; k += W) {
     vf a[4];
@@ -116,14 +126,14 @@ INLINE void NAME(dots)(float* y, int64_t ldy, const float* x, int64_t ldx, const
     for (int i = 0; i < m; i++) a[i] = LOAD(x + i * ldx + k);
 #pragma GCC unroll 16
     for (int j = 0; j < c; j++) {
-      vf b = LOAD(row[j] + k);
+      vf b = NAME(read_some)(t, row[j] + k, W, narrow);
 #pragma GCC unroll 4
       for (int i = 0; i < m; i++) sum[i * c + j] += a[i] * b;
     }
   }
   if (k < inner) {
     for (int j = 0; j < c; j++) {
-      vf b = NAME(part)(row[j] + k, inner - k);
+      vf b = NAME(read_some)(t, row[j] + k, inner - k, narrow);
       for (int i = 0; i < m; i++) sum[i * c + j] += NAME(part)(x + i * ldx + k, inner - k) * b;
     }
   }
@@ -133,15 +143,16 @@ INLINE void NAME(dots)(float* y, int64_t ldy, const float* x, int64_t ldx, const
 }
 
 // y[m, n] = x[m, k] t[n, k]^T.
-static void NAME(across)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* t, int64_t ldt,
-                         int64_t m, int64_t n, int64_t k) {
+INLINE void NAME(across_of)(float* y, int64_t ldy, const float* x, int64_t ldx, const void* t, int64_t at,
+                            int64_t ldt, bool narrow, int64_t m, int64_t n, int64_t k) {
   // Rows of t that stay next to the core while all rows of x come by.
   for (int64_t from = 0; from < n; from += W) {
     int64_t end = n - from < W ? n : from + W, i = 0;
 #define ROWS(rows)                                                                                  \
   for (; i + rows <= m; i += rows) {                                                                \
     for (int64_t j = from; j < end; j += W / rows) {                                                \
-      NAME(dots)(y + i * ldy + j, ldy, x + i * ldx, ldx, t + j * ldt, ldt, k, rows, end - j);       \
+      NAME(dots)(y + i * ldy + j, ldy, x + i * ldx, ldx, t, at + j * ldt, ldt, narrow, k, rows,     \
+                 end - j);                                                                          \
     }                                                                                               \
   }
     ROWS(4)
@@ -151,6 +162,16 @@ static void NAME(across)(float* y, int64_t ldy, const float* x, int64_t ldx, con
   }
 }
 
+static void NAME(across)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* t, int64_t ldt,
+                         int64_t m, int64_t n, int64_t k) {
+  NAME(across_of)(y, ldy, x, ldx, t, 0, ldt, false, m, n, k);
+}
+
+static void NAME(across_bf16)(float* y, int64_t ldy, const float* x, int64_t ldx, const uint16_t* t,
+                              int64_t ldt, int64_t m, int64_t n, int64_t k) {
+  NAME(across_of)(y, ldy, x, ldx, t, 0, ldt, true, m, n, k);
+}
+
 // A group of terms of few rows.
 static void NAME(next_group)(const Product* p, int64_t task) {
   int64_t k = task * p->group, end = p->inner - k < p->group ? p->inner : k + p->group;
@@ -158,8 +179,8 @@ static void NAME(next_group)(const Product* p, int64_t task) {
   // Products of several rows take long enough that the next columns can come meanwhile.
   int64_t ahead = p->rows > 4 ? 3 * W : 0;
   for (int to = kSet; k < end; k += kPanel, to = kGoOn) {
-    NAME(along)(y, p->width, p->x + k, p->inner, p->w + k * p->width, p->width, p->rows, p->width,
-                end - k < kPanel ? end - k : kPanel, to, ahead);
+    NAME(along)(y, p->width, p->x + k, p->inner, p->w, k * p->width, p->width, p->narrow, p->rows,
+                p->width, end - k < kPanel ? end - k : kPanel, to, ahead);
   }
 }
 
@@ -172,13 +193,19 @@ static void NAME(next_product)(const Product* p, int64_t task) {
   const float* x = p->x + part.row * p->inner;
   float* y = p->y + part.row * p->width + part.column;
   if (p->transposed) {
-    NAME(across)(y, p->width, x, p->inner, p->w + part.column * p->inner, p->inner, part.rows,
-                 part.columns, p->inner);
+    int64_t at = part.column * p->inner, inner = p->inner;
+    if (p->narrow) {
+      const uint16_t* w = (const uint16_t*)p->w + at;
+      NAME(across_bf16)(y, p->width, x, inner, w, inner, part.rows, part.columns, inner);
+    } else {
+      const float* w = (const float*)p->w + at;
+      NAME(across)(y, p->width, x, inner, w, inner, part.rows, part.columns, inner);
+    }
     return;
   }
   for (int64_t k = 0; k < p->inner; k += p->group) {
-    NAME(along)(y, p->width, x + k, p->inner, p->w + k * p->width + part.column, p->width, part.rows,
-                part.columns, p->inner - k < p->group ? p->inner - k : p->group,
+    NAME(along)(y, p->width, x + k, p->inner, p->w, k * p->width + part.column, p->width, p->narrow,
+                part.rows, part.columns, p->inner - k < p->group ? p->inner - k : p->group,
                 p->add || k > 0 ? kAdd : kSet, kAhead * p->width);
   }
 }
@@ -317,7 +344,8 @@ static void NAME(next_attention)(void* argument, int64_t task) {
       if (bias != NULL) bias += ((row * a->heads + own) * a->tokens + first + query) * columns;
       NAME(softmax)(scores + i * n, allowed + query * columns, bias, a->scale, n);
     }
-    NAME(along)(a->y + at, step, scores, n, value, a->shared * d, m, d, n, kSet, kAhead * a->shared * d);
+    NAME(along)(a->y + at, step, scores, n, value, 0, a->shared * d, false, m, d, n, kSet,
+                kAhead * a->shared * d);
   }
 }
 

@@ -78,8 +78,9 @@ func near(t *testing.T, name string, got []float32, want []float64) {
 
 func nextProduct(t *testing.T, m, k, n int) {
 	t.Helper()
-	x, w := drawnNumbers(1, m*k), drawnNumbers(2, k*n)
-	for _, transposed := range []bool{false, true} {
+	x, w := drawnNumbers(1, m*k), rounded(drawnNumbers(2, k*n))
+	for i := range 4 {
+		transposed, narrow := i%2 == 1, i > 1
 		want := make([]float64, m*n)
 		for i := range want {
 			for j := range k {
@@ -96,9 +97,13 @@ func nextProduct(t *testing.T, m, k, n int) {
 		}
 		product := func(rows int) []float32 {
 			c := &calls{b: t, graph: tf.NewGraph()}
-			return ranOp(t, c, op, c.shaped(x[(m-rows)*k:], int64(rows), int64(k)), c.shaped(w, shape...))
+			matrix := c.shaped(w, shape...)
+			if narrow {
+				matrix = c.cast(matrix, tf.Bfloat16)
+			}
+			return ranOp(t, c, op+suffix(narrow), c.shaped(x[(m-rows)*k:], int64(rows), int64(k)), matrix)
 		}
-		got, name := product(m), fmt.Sprintf("%s %dx%dx%d", op, m, k, n)
+		got, name := product(m), fmt.Sprintf("%s%s %dx%dx%d", op, suffix(narrow), m, k, n)
 		near(t, name, got, want)
 		// A sequence does not see which others share its call.
 		if !slices.Equal(product(1), got[(m-1)*n:]) {
@@ -129,7 +134,7 @@ func nextLayer(t *testing.T, rows, width, inner int) {
 	const epsilon = 0.5
 	x, scale, context := drawnNumbers(11, rows*width), drawnNumbers(12, width), drawnNumbers(13, rows*inner)
 	output, gate, up, down := drawnMatrix(14, inner, width), drawnMatrix(15, width, inner), drawnMatrix(16, width, inner), drawnMatrix(17, inner, width)
-	ran := func(op string, from, result int) []float32 {
+	ran := func(op string, narrow bool, from, result int) []float32 {
 		c := &calls{b: t, graph: tf.NewGraph()}
 		matrix := func(x []float32, columns int) tf.Output { return c.shaped(x, int64(len(x)/columns), int64(columns)) }
 		inputs := []tf.Input{matrix(x[from*width:], width), c.constant(scale), c.constant(float32(epsilon))}
@@ -140,9 +145,14 @@ func nextLayer(t *testing.T, rows, width, inner int) {
 		if op == "GorbitNextNormedProducts" {
 			inputs[5] = matrix(output[:width*width], width)
 		}
+		for i, v := range inputs {
+			if narrow && (i > 4 || i == 2 && len(inputs) == 8 || i > 2 && len(inputs) == 6) {
+				inputs[i] = c.cast(v.(tf.Output), tf.Bfloat16)
+			}
+		}
 		session := c.session()
 		defer session.Close()
-		got, err := session.Run(nil, []tf.Output{c.add(tf.OpSpec{Type: op, Input: inputs}).Output(result)}, nil)
+		got, err := session.Run(nil, []tf.Output{c.add(tf.OpSpec{Type: op + suffix(narrow), Input: inputs}).Output(result)}, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", op, err)
 		}
@@ -150,10 +160,12 @@ func nextLayer(t *testing.T, rows, width, inner int) {
 	}
 	check := func(op string, result int, want []float64) {
 		t.Helper()
-		got := ran(op, 0, result)
-		near(t, fmt.Sprintf("%s %dx%dx%d, output %d", op, rows, width, inner, result), got, want)
-		if last := ran(op, rows-1, result); !slices.Equal(last, got[len(got)-len(last):]) {
-			t.Errorf("%s: the last row has other bits when it is alone", op)
+		for _, narrow := range []bool{false, true} {
+			got := ran(op, narrow, 0, result)
+			near(t, fmt.Sprintf("%s%s %dx%dx%d, output %d", op, suffix(narrow), rows, width, inner, result), got, want)
+			if last := ran(op, narrow, rows-1, result); !slices.Equal(last, got[len(got)-len(last):]) {
+				t.Errorf("%s%s: the last row has other bits when it is alone", op, suffix(narrow))
+			}
 		}
 	}
 	begun := normed(wide(x), scale, epsilon)
@@ -182,7 +194,23 @@ func drawnMatrix(seed uint64, inner, width int) []float32 {
 	for i := range out {
 		out[i] /= float32(math.Sqrt(float64(inner)))
 	}
-	return out
+	return rounded(out)
+}
+
+// rounded makes numbers to those nearer to 0 that bfloat16 has.
+func rounded(x []float32) []float32 {
+	for i, v := range x {
+		x[i] = math.Float32frombits(math.Float32bits(v) &^ 0xffff)
+	}
+	return x
+}
+
+// suffix ends the names of operations with matrices in bfloat16.
+func suffix(narrow bool) string {
+	if narrow {
+		return "Bf16"
+	}
+	return ""
 }
 
 // wide returns numbers in float64.

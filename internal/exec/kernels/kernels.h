@@ -156,11 +156,11 @@ typedef struct {
 } Squares;
 
 // A product of generation with few rows is made in groups of its terms: a task reads rows of the matrix
-// that are next to each other, about kGroup numbers of them, kPanel rows at a time, which is what memory
+// that are next to each other, about kGroup bytes of them, kPanel rows at a time, which is what memory
 // gives fastest. The sums of the groups are added in their order. With more rows a task computes
 // kProductRows rows and kProductColumns columns, with the same sums. kAhead is how many rows of keys or
 // values before they are used a task asks for them.
-enum { kFewRows = 16, kGroup = 27648, kPanel = 16, kProductRows = 128, kProductColumns = 96, kAhead = 12 };
+enum { kFewRows = 16, kGroup = 110592, kPanel = 16, kProductRows = 128, kProductColumns = 96, kAhead = 12 };
 
 // What a product of a part of the terms does with y: it is set, the terms are added to it one by one, or
 // their sum is.
@@ -174,8 +174,9 @@ enum { kNextQueries = 32, kSmallChunk = 1 << 12 };
 // sums, NULL unless there are few rows.
 typedef struct {
   int64_t rows, inner, width, group;
-  bool transposed, add;
-  const float *x, *w;
+  bool transposed, add, narrow;
+  const float* x;
+  const void* w;  // bfloat16 if narrow, and float32 if not
   float *y, *partial;
 } Product;
 

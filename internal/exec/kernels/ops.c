@@ -1020,7 +1020,7 @@ static void products(Call* c, Products* p) {
   int64_t tasks = 0, rows = p->of[0].rows;
   for (int i = 0; i < p->count; i++) {
     Product* a = &p->of[i];
-    int64_t panel = kPanel * (a->width > 0 ? a->width : 1);
+    int64_t panel = kPanel * (a->width > 0 ? a->width : 1) * (a->narrow ? 2 : 4);
     a->group = (kGroup + panel - 1) / panel * kPanel;
     if (rows <= kFewRows && !a->transposed && a->inner > 0) {
       int64_t groups = (a->inner + a->group - 1) / a->group;
@@ -1054,6 +1054,7 @@ static void multiply(TF_OpKernelContext* context, bool transposed) {
     fail(&c, TF_INVALID_ARGUMENT, "the matrices of a product do not fit together");
   }
   p.x = vector(&c, 0, p.rows * p.inner);
+  p.narrow = narrow(&c, 1);
   p.w = vector(&c, 1, p.inner * p.width);
   p.y = output(&c, 0, 2, (int64_t[]){p.rows, p.width});
   products(&c, &(Products){.count = 1, .of = {p}});
@@ -1092,6 +1093,7 @@ static void weights(Call* c, int i, Product* p, int64_t inner, int64_t width) {
   if (ok(c) && (dims[0] != inner || inner == 0 || (width > 0 && dims[1] != width))) {
     fail(c, TF_INVALID_ARGUMENT, "the matrices of a product do not fit together");
   }
+  p->narrow = narrow(c, i);
   p->inner = inner;
   p->width = dims[1];
   p->w = vector(c, i, inner * dims[1]);
@@ -1333,16 +1335,21 @@ static const struct {
     {"GorbitAddMapped", add, same, true, {"memory: float", "x: float"}, {"y: float"}},
     {"GorbitAverageMapped", average, none, true,
      {"memory: float", "value: float", "keep: float", "take: float"}, {NULL}},
-    {"GorbitNextProduct", next_product, unknown, false, {"x: float", "w: float"}, {"y: float"}},
-    {"GorbitNextProductTransposed", next_product_transposed, unknown, false,
-     {"x: float", "w: float"}, {"y: float"}},
-    {"GorbitNextNormedProducts", next_normed_products, unknown, false,
-     {"x: float", "scale: float", "epsilon: float", "w0: float", "w1: float", "w2: float"},
-     {"y0: float", "y1: float", "y2: float"}},
-    {"GorbitNextFeedForward", next_feed_forward, same, false,
-     {"x: float", "context: float", "output: float", "scale: float", "epsilon: float",
-      "gate: float", "up: float", "down: float"},
-     {"y: float"}},
+// The operations of generation whose matrices have a type.
+#define NEXT(suffix, type)                                                                         \
+  {"GorbitNextProduct" suffix, next_product, unknown, false, {"x: float", "w: " type},             \
+   {"y: float"}},                                                                                  \
+  {"GorbitNextProductTransposed" suffix, next_product_transposed, unknown, false,                  \
+   {"x: float", "w: " type}, {"y: float"}},                                                        \
+  {"GorbitNextNormedProducts" suffix, next_normed_products, unknown, false,                        \
+   {"x: float", "scale: float", "epsilon: float", "w0: " type, "w1: " type, "w2: " type},          \
+   {"y0: float", "y1: float", "y2: float"}},                                                       \
+  {"GorbitNextFeedForward" suffix, next_feed_forward, same, false,                                 \
+   {"x: float", "context: float", "output: " type, "scale: float", "epsilon: float",               \
+    "gate: " type, "up: " type, "down: " type},                                                    \
+   {"y: float"}}
+    NEXT("", "float"),
+    NEXT("Bf16", "bfloat16"),
     {"GorbitRmsNorm", rms_norm, same, false, {"x: float", "scale: float", "epsilon: float"},
      {"y: float"}},
     {"GorbitSwiglu", swiglu, same, false, {"gate: float", "x: float"}, {"y: float"}},

@@ -16,7 +16,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 
-// MULTIPLY multiplies the low halves of 64-bit lanes.
+// MULTIPLY multiplies the low halves of 64-bit lanes. WIDEN makes numbers of 16 bits to such of 32.
 
 #include <immintrin.h>
 
@@ -25,10 +25,12 @@
 #define ISA avx512
 #define W 16
 #define MULTIPLY(x, y) ((vw)_mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
+#define WIDEN(x) _mm512_cvtepu16_epi32((__m256i)(x))
 #include "tasks.h"
 #undef ISA
 #undef W
 #undef MULTIPLY
+#undef WIDEN
 #pragma GCC pop_options
 
 #pragma GCC push_options
@@ -36,10 +38,12 @@
 #define ISA avx2
 #define W 8
 #define MULTIPLY(x, y) ((vw)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
+#define WIDEN(x) _mm256_cvtepu16_epi32((__m128i)(x))
 #include "tasks.h"
 #undef ISA
 #undef W
 #undef MULTIPLY
+#undef WIDEN
 #pragma GCC pop_options
 
 #elif defined(__aarch64__)
@@ -49,16 +53,19 @@
 #define ISA neon
 #define W 4
 #define MULTIPLY(x, y) ((vw)vmull_u32(vmovn_u64((uint64x2_t)(x)), vmovn_u64((uint64x2_t)(y))))
+#define WIDEN(x) vmovl_u16((uint16x4_t)(x))
 #include "tasks.h"
 #undef ISA
 #undef W
 #undef MULTIPLY
+#undef WIDEN
 
 #endif
 
 #define ISA generic
 #define W 4
 #define MULTIPLY(x, y) (((x) & 0xffffffffu) * (y))
+#define WIDEN(x) __builtin_convertvector(x, vu)
 #include "tasks.h"
 
 // The instruction sets of this processor, widest first.

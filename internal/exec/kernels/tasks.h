@@ -33,7 +33,7 @@ INLINE vf NAME(read_some)(const void* from, int64_t i, int64_t n, bool narrow) {
   } else {
     memcpy(&half, p, (size_t)n * 2);
   }
-  return (vf)(__builtin_convertvector(half, vu) << 16);
+  return (vf)((vu)WIDEN(half) << 16);
 }
 
 INLINE void NAME(write_some)(void* to, int64_t i, vf x, int64_t n, bool narrow) {

@@ -2,6 +2,9 @@ package compose
 
 import (
 	"maps"
+	"slices"
+
+	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
@@ -13,6 +16,9 @@ type Generate struct {
 	// Logits is what it gives.
 	InputIDs, PositionIDs, Slots, Context, Last, Source, Logits build.Ref
 	Caches                                                      Caches
+	// Narrowed makes the copies of variables that the function reads in a dtype of fewer bits. They have to
+	// be made again when the variables have changed. It is zero if there are none.
+	Narrowed build.Ref
 	// Encode is the call that reads sources; nil of a model without.
 	Encode *Encode
 }
@@ -62,9 +68,36 @@ func (c *composer) generate() {
 		e.Encoded = c.Call("encode", encode, own, c.passHandles(r)).Output(encode.Output(graphs.EncodeEncoded))
 		p.Encode = e
 	}
+	f, handles := c.narrowed(r, f, p)
 	c.OnDevice(r.device)
-	p.Logits = c.Call("generate", f, inputs, c.passHandles(r)).Output(f.Output(graphs.GenerateLogits))
+	p.Logits = c.Call("generate", f, inputs, handles).Output(f.Output(graphs.GenerateLogits))
 	c.plan.Generate = p
+}
+
+// narrowed makes the function read copies in bfloat16 of the variables that it casts to that: the time of
+// a next token is that of reading them. It returns the function, and the handles of all that it captures.
+func (c *composer) narrowed(r *replica, f *graphs.Function, p *Generate) (*graphs.Function, map[string]build.Ref) {
+	const to = dtpb.DataType_DT_BFLOAT16
+	f, names := c.Narrow(f, to)
+	if len(names) == 0 {
+		return f, c.passHandles(r)
+	}
+	handles := maps.Clone(c.passHandles(r))
+	var made []build.Ref
+	c.OnDevice(r.device)
+	for _, v := range c.export.Contract.Variables {
+		if !slices.Contains(names, v.Name) {
+			continue
+		}
+		name := "generate/narrow/" + v.Name
+		value := c.Node("Cast", name+"/value", []build.Ref{c.Read(name+"/read", handles[v.Name], float32Type)}, build.Type("SrcT", float32Type), build.Type("DstT", to), build.Bool("Truncate", false))
+		copied := c.Variable(name, to, v.Shape)
+		handles[v.Name+build.NarrowSuffix] = copied
+		made = append(made, c.Assign(name+"/make", copied, value, to))
+	}
+	c.OnDevice(r.host)
+	p.Narrowed = c.Group("generate/narrow/make", made...)
+	return f, handles
 }
 
 // caches adds the caches of a function, and returns their handles by argument.
