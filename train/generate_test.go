@@ -21,10 +21,10 @@ import (
 // generating exports a model that generates, by a command, of a configuration.
 const generating = `import pathlib, sys
 from gorbit_export.__main__ import main
-out, command, config = sys.argv[1:]
+out, command, config, *flags = sys.argv[1:]
 path = pathlib.Path(out, "config.json")
 path.write_text(config)
-sys.exit(main([command, "--config", str(path), "--out", out + "/graph"]))
+sys.exit(main([command, "--config", str(path), "--out", out + "/graph", *flags]))
 `
 
 // TestGeneratesAsTransformers continues prompts, and sources, with models of transformers, and compares ids
@@ -119,20 +119,77 @@ func TestSpecial(t *testing.T) {
 	}
 }
 
+// TestNarrowMatrices holds the logits of models in bf16 by our kernels, which read copies of the matrices in
+// bfloat16, against those by TensorFlow's operations and against those in float32.
+func TestNarrowMatrices(t *testing.T) {
+	for name, command := range map[string]string{"llama": "causal", "gpt2": "causal", "qwen2": "causal", "t5-gated": "seq2seq"} {
+		t.Run(name, func(t *testing.T) {
+			request := generate.Request{Prompt: []int32{5, 9, 3, 7, 11}, Config: generate.Default()}
+			request.Config.MaxNewTokens = 4
+			logits := func(c strategy.Config, flags ...string) (all []float32) {
+				m, limits := openGeneratingWith(t, command, name, c, flags...)
+				if limits.SourceLength > 0 {
+					request.Source, request.Prompt = []int32{5, 9, 3, 7, 11}, []int32{0}
+				}
+				s, err := generate.New(limits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Add(request); err != nil {
+					t.Fatal(err)
+				}
+				b, _ := s.Next()
+				got, err := m.Compute(t.Context(), b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return slices.Clone(got)
+			}
+			own, standard := logits(strategy.Config{}, "--precision", "bf16"), logits(strategy.Config{StandardOps: true}, "--precision", "bf16")
+			limit := 1e-5
+			if command == "seq2seq" {
+				limit = 0.02 // encoders round to bfloat16 what they compute
+			}
+			if d := furthest(own, standard); !(d < limit) {
+				t.Errorf("our kernels' logits are up to %v from those of TensorFlow's operations", d)
+			}
+			if d := furthest(own, logits(strategy.Config{})); !(d > 1e-6 && d < 0.03) {
+				t.Errorf("logits are up to %v from those in float32; expected more than nothing, as matrices are rounded, and less than 0.03", d)
+			}
+		})
+	}
+}
+
+// furthest returns the greatest distance of two vectors' numbers, as a share of the greatest number.
+func furthest(a, b []float32) float64 {
+	most, size := 0.0, 0.0
+	for i, x := range a {
+		most, size = max(most, math.Abs(float64(x-b[i]))), max(size, math.Abs(float64(x)))
+	}
+	return most / size
+}
+
 // openGenerating exports a model of transformers by a command, whose config.json and weights are NAME.json
 // and NAME.safetensors in a folder of the command's name, and opens it with caches for generation.
 func openGenerating(t *testing.T, command, name string) (generate.Model, generate.Limits) {
 	t.Helper()
+	return openGeneratingWith(t, command, name, strategy.Config{})
+}
+
+// openGeneratingWith is openGenerating with a configuration, and flags for the export.
+func openGeneratingWith(t *testing.T, command, name string, c strategy.Config, flags ...string) (generate.Model, generate.Limits) {
+	t.Helper()
+	c.Functions = strategy.FunctionsEvaluate
 	name = filepath.Join(testkit.Root(), "tools", "tests", "goldens", command, name)
 	config, err := os.ReadFile(name + ".json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	export, err := graphs.Open(filepath.Join(testkit.Made(t, generating, command, string(config)), "graph"))
+	export, err := graphs.Open(filepath.Join(testkit.Made(t, generating, append([]string{command, string(config)}, flags...)...), "graph"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	on, err := strategy.NewOneDevice(t.Context(), export, "/device:CPU:0", strategy.Config{Functions: strategy.FunctionsEvaluate})
+	on, err := strategy.NewOneDevice(t.Context(), export, "/device:CPU:0", c)
 	if err != nil {
 		t.Fatal(err)
 	}
