@@ -54,13 +54,17 @@ class Served(Worker):
 
     name = "gorbit-streams"
     venv = ""
-    variants = (Variant("f32", "**gorbit serve**, float32", on=("cpu",)),)
+    variants = (
+        Variant("f32", "**gorbit serve**, float32", on=("cpu",)),
+        Variant("bf16", "**gorbit serve**, bf16", on=("cpu",)),
+    )
 
     def beside(self, job: plan.Job, python: str) -> list[Companion]:
         """The server."""
         del python
         needs, port = job.options, job.ports[0]
-        command = [needs["gorbit"], "serve", "--graph", needs["graph"], "--init", needs["gguf"]]
+        graph = needs["graph" if job.variant == "f32" else "graph_bf16"]
+        command = [needs["gorbit"], "serve", "--graph", graph, "--init", needs["gguf"]]
         command += ["--data", needs["data"], "--listen", f"127.0.0.1:{port}", "--timeout", "10m"]
         return [Companion([*command, "--log-level", "error"], port)]
 

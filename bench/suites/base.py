@@ -233,10 +233,13 @@ def graph(options: Options, size: str, task: str = "classification", data: str =
     return _export(options, f"{size}-{task}", "bert", size, flags)
 
 
-def exported(options: Options, name: str, family: str, config: str, data: str) -> str:
-    """Returns the export of the model of a config.json for data, made if needed."""
+def exported(options: Options, name: str, family: str, config: str, data: str, *flags: str) -> str:
+    """Returns the export of the model of a config.json for data, made if needed.
+
+    `name` has to say what the flags are.
+    """
     key = digest(pathlib.Path(config).read_bytes())
-    return _export(options, f"{name}-{key}", family, config, ["--data", data])
+    return _export(options, f"{name}-{key}", family, config, ["--data", data, *flags])
 
 
 def _export(options: Options, name: str, family: str, config: str, flags: Sequence[str]) -> str:

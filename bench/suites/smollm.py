@@ -129,6 +129,10 @@ def models(options: base.Options) -> dict[str, str]:
         needs = {"prompts": made["prompts"], "count": str(STREAMS), "length": str(LENGTH)}
         base.work(options, peers.PROMPTS, plan.Job("prompts", data=made["data"], options=needs))
     made["graph"] = base.exported(options, "smollm", "causal", config, made["data"])
+    narrow = ("--precision", "bf16")
+    made["graph_bf16"] = base.exported(
+        options, "smollm-bf16", "causal", config, made["data"], *narrow
+    )
     made["end"] = str(END)
     export = [options.gorbit, "export", "--format", "huggingface", "--out", made["hf"]]
     export += ["--graph", made["graph"], "--init", made["gguf"], "--data", made["data"]]
@@ -153,10 +157,12 @@ def publish(options: base.Options, lines: Sequence[stats.Line]) -> None:
 
 def written(lines: Sequence[stats.Line]) -> str:
     """Returns the table and its notes."""
-    ours = stats.variants(lines).get(("gorbit-streams", "f32"))
+    found = stats.variants(lines)
 
     def cells(of: stats.Variant) -> list[str]:
         times = ""
+        own = "bf16" if of.lines[0]["variant"] == "bf16" else "f32"
+        ours = found.get(("gorbit-streams", own))
         if ours and of.lines[0]["peer"] != "gorbit-streams":
             both = (stats.ratio(ours, of, name) for name in ("rate", "rate_all"))
             times = " and ".join(tables.spread(each) for each in both if each)
@@ -177,6 +183,7 @@ def written(lines: Sequence[stats.Line]) -> str:
         "new tokens and the time of prompts. gorbit answers over HTTP as a stream to clients on "
         "the same cores; the others are called in their process. The file has weights in Q4_1: "
         "all rows but that of Q4_1 itself compute with the numbers these stand for, in their own "
-        "precision. Median (least to greatest). "
+        "precision, and rates are compared with gorbit's in bf16 for bfloat16 and in float32 for "
+        "the others. Median (least to greatest). "
         f"{report.surroundings(lines)}"
     )

@@ -77,8 +77,8 @@ def generates(*tensors: Tensor, matrices: Sequence[Tensor] = ()) -> bool:
 def computes(dtype: tf.DType) -> tf.DType:
     """Returns the dtype of what products by weights of a dtype take and give.
 
-    The function that computes next tokens has weights in bfloat16 and the rest in float32: memory is
-    what its time is, and numbers that are not rounded between cost nothing.
+    The function that computes next tokens has weights in bfloat16 and the rest in float32: its
+    time is that of memory, and numbers that are not rounded cost nothing.
     """
     return tf.float32 if _generates.get() and dtype == tf.bfloat16 else dtype
 
