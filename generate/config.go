@@ -60,12 +60,14 @@ type Config struct {
 	// DoSample draws tokens by their probability. Otherwise the most likely one is taken.
 	DoSample bool `json:"do_sample"`
 	// Temperature divides the logits. TopK keeps the likeliest tokens, 0 all; TopP those that have
-	// this much of the probability; MinP those that have this part of the likeliest one's. They are
-	// for samples.
+	// this much of the probability; MinP those that have this part of the likeliest one's; TypicalP
+	// those that have this much of the probability and tell about as much as is expected (Meister et
+	// al. 2022), 1 all. They are for samples.
 	Temperature float64 `json:"temperature"`
 	TopK        int     `json:"top_k"`
 	TopP        float64 `json:"top_p"`
 	MinP        float64 `json:"min_p"`
+	TypicalP    float64 `json:"typical_p"`
 	// Seed is that of the random numbers.
 	Seed uint64 `json:"seed"`
 
@@ -85,7 +87,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		NumBeams: 1, NumReturnSequences: 1, LengthPenalty: 1, EarlyStopping: StopFalse,
-		Temperature: 1, TopK: 50, TopP: 1, RepetitionPenalty: 1,
+		Temperature: 1, TopK: 50, TopP: 1, TypicalP: 1, RepetitionPenalty: 1,
 		ForcedBOSTokenID: None, ForcedEOSTokenID: None,
 	}
 }
@@ -159,6 +161,8 @@ func (c Config) checkSampling() error {
 		return fmt.Errorf("top_p is %v; expected 0 to 1", c.TopP)
 	case !(c.MinP >= 0 && c.MinP <= 1):
 		return fmt.Errorf("min_p is %v; expected 0 to 1", c.MinP)
+	case !(c.TypicalP > 0 && c.TypicalP <= 1):
+		return fmt.Errorf("typical_p is %v; expected more than 0, up to 1 for all tokens", c.TypicalP)
 	}
 	return nil
 }

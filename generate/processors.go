@@ -47,6 +47,9 @@ func processors(c Config, prompt, most int) []processor {
 	if c.MinP > 0 {
 		out = append(out, minP(float32(c.MinP)))
 	}
+	if c.TypicalP < 1 {
+		out = append(out, typicalP(c.TypicalP))
+	}
 	return out
 }
 
@@ -185,6 +188,34 @@ func minP(p float32) processor {
 		limit := p * probability(top)
 		for i, s := range scores {
 			if s < top && probability(s) < limit {
+				scores[i] = forbidden
+			}
+		}
+	}
+}
+
+// typicalP keeps the tokens whose information is nearest to the entropy, the nearest first, until they have so
+// much of the probability.
+func typicalP(mass float64) processor {
+	return func(_ []int32, scores []float32) {
+		order := possible(scores)
+		if len(order) == 0 {
+			return
+		}
+		norm, entropy := logSumExp(scores), 0.0
+		for _, i := range order {
+			entropy += (norm - float64(scores[i])) * math.Exp(float64(scores[i])-norm)
+		}
+		away := func(i int) float64 { return math.Abs(norm - float64(scores[i]) - entropy) }
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(away(a), away(b)) })
+		last, sum := 0, math.Exp(float64(scores[order[0]])-norm)
+		for last < len(order)-1 && sum < mass {
+			last++
+			sum += math.Exp(float64(scores[order[last]]) - norm)
+		}
+		limit := away(order[last])
+		for _, i := range order[last:] {
+			if away(i) > limit {
 				scores[i] = forbidden
 			}
 		}

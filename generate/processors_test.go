@@ -33,6 +33,7 @@ func TestProcessors(t *testing.T) {
 				TopK              int       `json:"top_k"`
 				TopP              float64   `json:"top_p"`
 				MinP              float64   `json:"min_p"`
+				TypicalP          float64   `json:"typical_p"`
 			} `json:"config"`
 			Scores []*float32 `json:"scores"`
 		} `json:"processed"`
@@ -49,7 +50,7 @@ func TestProcessors(t *testing.T) {
 		for _, f := range []struct {
 			to    *float64
 			value float64
-		}{{&c.RepetitionPenalty, tt.Config.RepetitionPenalty}, {&c.Temperature, tt.Config.Temperature}, {&c.TopP, tt.Config.TopP}} {
+		}{{&c.RepetitionPenalty, tt.Config.RepetitionPenalty}, {&c.Temperature, tt.Config.Temperature}, {&c.TopP, tt.Config.TopP}, {&c.TypicalP, tt.Config.TypicalP}} {
 			if f.value != 0 {
 				*f.to = f.value
 			}

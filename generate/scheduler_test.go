@@ -337,6 +337,7 @@ func TestRefuses(t *testing.T) {
 		{"temperature is 1e-60", nil, func(c *generate.Config) { c.Temperature = 1e-60 }},
 		{"top_p is 1.5", nil, func(c *generate.Config) { c.TopP = 1.5 }},
 		{"min_p is NaN", nil, func(c *generate.Config) { c.MinP = math.NaN() }},
+		{"typical_p is 0", nil, func(c *generate.Config) { c.TypicalP = 0 }},
 		{"top_k is -1", nil, func(c *generate.Config) { c.TopK = -1 }},
 		{"repetition_penalty is 0", nil, func(c *generate.Config) { c.RepetitionPenalty = 0 }},
 		{"bad_words_ids has an empty word", nil, func(c *generate.Config) { c.BadWordsIDs = [][]int32{{}} }},

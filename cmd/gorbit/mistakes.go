@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gorbit-ml/gorbit/internal/app/asked"
 	"github.com/gorbit-ml/gorbit/internal/base/words"
 	"github.com/gorbit-ml/gorbit/train/params"
 )
@@ -93,6 +94,11 @@ func meantFlag(cmd *cobra.Command, name string) string {
 	}
 	if fits && meant.ByPeer {
 		return meant.Hint(func(param, value string) string { return typedAs(cmd, param, value) })
+	}
+	if has("num-beams") {
+		if known := asked.Foreign(name); known != "" {
+			return known
+		}
 	}
 	var names []string
 	add := func(f *pflag.Flag) {

@@ -40,9 +40,9 @@ columns in the data, they have the names of the graph's features, and several va
 in a cell stand with spaces between them or, in .jsonl, in an array.
 
 A causal language model (task lm) continues texts, one token after the other: by the
-likeliest one, by samples (--temperature, --top-k, --top-p, --min-p, --seed), or by a beam
-search (--num-beams). An encoder-decoder model (task seq2seq) makes a text of each, such as
-a translation, in the same ways. The flags mean what they mean in Hugging Face's transformers.
+likeliest one, by samples (--temperature, --top-k, --top-p, --min-p, --typical-p, --seed), or
+by a beam search (--num-beams). An encoder-decoder model (task seq2seq) makes a text of each,
+such as a translation, in the same ways. The flags mean what they mean in Hugging Face's transformers.
 
 With --model a model of texts that gorbit export wrote is asked, such as one in int8.
 

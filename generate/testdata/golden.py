@@ -5,6 +5,8 @@ python golden.py needs transformers 4.46.3 and torch. python golden.py TIMES OUT
 prompts of each setting, others than those of golden.json, for
 
     GORBIT_GENERATE_GOLDENS=OUT.json go test ./generate -run TestGenerate
+
+What processors make of logits is the same with transformers 5.23.0, of which those of typical_p are.
 """
 
 import json
@@ -230,6 +232,9 @@ def processed() -> list[dict]:
         ({"top_p": 0.001}, processes.TopPLogitsWarper(0.001)),
         ({"min_p": 0.1}, processes.MinPLogitsWarper(0.1)),
         ({"min_p": 1.0}, processes.MinPLogitsWarper(1.0)),
+        ({"typical_p": 0.9}, processes.TypicalLogitsWarper(0.9)),
+        ({"typical_p": 0.4}, processes.TypicalLogitsWarper(0.4)),
+        ({"typical_p": 0.01}, processes.TypicalLogitsWarper(0.01)),
     ]
     ids = [4, 1, 6, 5, 1, 4, 1]  # a prompt of 3 tokens and 4 new ones
     raw = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(3)) * 3

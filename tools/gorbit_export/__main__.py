@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 # TensorFlow is imported only after the arguments have been checked: the import
 # takes seconds, and TensorFlow may not be installed.
-from gorbit_export import causal_config, release, seq2seq_config
+from gorbit_export import causal_config, release, search, seq2seq_config
 from gorbit_export import config as configs
 from gorbit_export.errors import UsageError
 from gorbit_export.models import command
@@ -287,6 +287,8 @@ def _export(args: argparse.Namespace) -> None:
         f"{args.model}: {export.parameters(module):,} parameters "
         f"in {len(module.variables_by_path)} variables"
     )
+    if args.model in ("causal", "seq2seq") and (said := search.told(args.config, args.model)):
+        print(said)
 
 
 def _config(args: argparse.Namespace) -> Any:

@@ -75,7 +75,18 @@ def test_exports_a_causal_language_model(only_contract, tmp_path, capsys):
     assert command.main([*args, "--overwrite", "--lora-rank", "2"]) == 0
     adapted = {v["name"].split("/")[-2] for v in contract(tmp_path / "lm")["variables"]}
     assert adapted == {"query_key_value"}
-    capsys.readouterr()
+    assert "generation_config" not in capsys.readouterr().out
+    asked = {"do_sample": True, "temperature": 0.6, "top_k": 50, "eos_token_id": [3, 4]}
+    asked |= {"suppress_tokens": [5], "bad_words_ids": [[6]], "max_length": None}
+    (tmp_path / "generation_config.json").write_text(json.dumps(asked))
+    assert command.main([*args, "--overwrite", "--lora-rank", "2"]) == 0
+    assert (
+        "generation_config.json asks for texts by --do-sample=true --temperature 0.6: gorbit takes "
+        "these from its flags\n"
+        "generation_config.json ends texts with tokens 3, 4: gorbit with the tokenizer's, or "
+        "--eos-token\n"
+        "generation_config.json has suppress_tokens, bad_words_ids, which gorbit leaves out\n"
+    ) in capsys.readouterr().out
     assert command.main([*args, "--overwrite", "--lora-rank", "2", "--lora-targets", "query"]) == 2
     assert "LoRA target is 'query'; expected some of query_key_value" in capsys.readouterr().err
 
@@ -96,6 +107,13 @@ def test_exports_an_encoder_decoder_model(only_contract, tmp_path, capsys):
     assert (generation["max_length"], generation["source"]["max_length"]) == (40, 30)
     assert (generation["vocab_size"], generation["decoder_start_token_id"]) == (25, 0)
     capsys.readouterr()
+    asked = {"num_beams": 4, "length_penalty": 2.0, "temperature": 0.6, "early_stopping": True}
+    (tmp_path / "config.json").write_text(json.dumps({**values, **asked}))
+    assert command.main([*args, "--overwrite"]) == 0
+    wanted = (
+        "config.json asks for texts by --early-stopping=true --length-penalty 2.0 --num-beams 4"
+    )
+    assert f"\n{wanted}: gorbit takes these from its flags\n" in capsys.readouterr().out
     assert command.main([*args, "--overwrite", "--lora-rank", "2", "--lora-targets", "wide"]) == 2
     assert "expected some of query, key, value, output, source_query" in capsys.readouterr().err
     assert command.main([*args, "--overwrite", "--max-length", "0"]) == 2

@@ -110,6 +110,7 @@ func TestGenerationFromSources(t *testing.T) {
 		{"a b", `{"generated":"c a b","ids":[7,5,6,3],"score":X,"finish":"eos"}`},
 		{"a b d e", `{"generated":"c a b","ids":[7,5,6,3],"score":X,"finish":"eos","truncated":true}`},
 		{"", `{"generated":"c","ids":[7,3],"score":X,"finish":"eos"}`},
+		{" \t ", `{"generated":"c","ids":[7,3],"score":X,"finish":"eos"}`},
 	} {
 		var line bytes.Buffer
 		if err := g.Each(t.Context(), make(copying), &List{Texts: []string{tt.text}}, func(a Answer) error { return JSON.Write(&line, a) }); err != nil {

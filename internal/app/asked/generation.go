@@ -40,7 +40,7 @@ func (g *Generation) Add(f *pflag.FlagSet) {
 	f.IntVar(&c.MinLength, "min-length", 0, "tokens of a text and its continuation before which no end token is chosen")
 	f.StringArrayVar(&c.StopStrings, "stop", nil, "`TEXT` before which a continuation ends; may be repeated")
 	f.StringArrayVar(&g.end, "eos-token", nil, "`TOKEN` that ends a continuation; may be repeated (default: the tokenizer's end of a text)")
-	f.BoolVar(&c.DoSample, "do-sample", false, "draw tokens by their probability (default: whether --temperature, --top-k, --top-p, --min-p or --seed is given)")
+	f.BoolVar(&c.DoSample, "do-sample", false, "draw tokens by their probability (default: whether --temperature, --top-k, --top-p, --min-p, --typical-p or --seed is given)")
 	f.Lookup("do-sample").DefValue = "" // the help text states the default
 	f.Float64Var(&c.Temperature, "temperature", c.Temperature, "divisor of the logits: below 1 likely tokens get likelier")
 	if f.Lookup("top-k") == nil { // which a program may have for other tasks, too
@@ -48,6 +48,7 @@ func (g *Generation) Add(f *pflag.FlagSet) {
 	}
 	f.Float64Var(&c.TopP, "top-p", c.TopP, "sample of the likeliest tokens that have this much of the probability")
 	f.Float64Var(&c.MinP, "min-p", c.MinP, "sample of the tokens that have this part of the likeliest one's probability")
+	f.Float64Var(&c.TypicalP, "typical-p", c.TypicalP, "sample of the tokens that tell about as much as is expected and have this much of the probability")
 	f.Uint64Var(&c.Seed, "seed", 0, "seed of samples; equal ones give equal texts")
 	f.IntVar(&c.NumBeams, "num-beams", c.NumBeams, "beams of a beam search")
 	f.IntVar(&c.NumReturnSequences, "num-return-sequences", c.NumReturnSequences, "continuations of each text: the best beams, or so many samples")
@@ -63,7 +64,7 @@ func (g *Generation) Add(f *pflag.FlagSet) {
 			g.own = append(g.own, flag.Name)
 		}
 	})
-	g.samples = []string{"temperature", "top-k", "top-p", "min-p", "seed"}
+	g.samples = []string{"temperature", "top-k", "top-p", "min-p", "typical-p", "seed"}
 	help.Group(f, "Tasks lm and seq2seq: how a text is made", g.own...)
 }
 
