@@ -108,7 +108,7 @@ func TestCausalOnTPU(t *testing.T) {
 		r    *running
 		want string
 	}{
-		{train("no", append(tpu, "--steps", "2", "--set", "eval.generate.metrics=wer")...), "texts are not generated on a TPU; leave out eval.generate.metrics"},
+		{train("no", append(tpu, "--steps", "2", "--set", "eval.generate.metrics=wer")...), "eval.generate.metrics is set, which is not for a TPU; leave it out"},
 		{o.start(t, append([]string{"predict", "--run", "run", "--text", "ann"}, tpu...)...), "texts are not continued on a TPU; leave out --tpu"},
 	} {
 		refused.r.exits(fault.ExitUsage)

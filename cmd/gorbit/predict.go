@@ -11,6 +11,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/app/asked"
 	"github.com/gorbit-ml/gorbit/internal/app/help"
 	"github.com/gorbit-ml/gorbit/internal/base/shown"
+	"github.com/gorbit-ml/gorbit/internal/exec/devices"
 	"github.com/gorbit-ml/gorbit/train"
 	"github.com/gorbit-ml/gorbit/train/params"
 	"github.com/gorbit-ml/gorbit/train/predict"
@@ -90,11 +91,17 @@ With --tpu the model runs on a Cloud TPU. That ends whatever runs there.`,
 
 // predictRun writes the answers of a run, or of the weights that stand for one.
 func (a *question) predictRun(cmd *cobra.Command, r *runFlags, env train.Env) error {
-	run, _, err := r.open(cmd.Context(), env, true)
+	run, _, err := r.open(cmd.Context(), env, false)
 	if err != nil {
 		return err
 	}
 	defer run.Close()
+	if run.Generates() && a.split == "" && run.Params.Strategy.Kind() == devices.TPU {
+		return usagef("texts are not continued on a TPU; leave out --tpu") // before it is started
+	}
+	if _, err := run.Load(cmd.Context(), r.checkpoint); err != nil {
+		return err
+	}
 	if task := run.Export.Contract.Task; cmd.Flags().Changed("top-k") && task != string(convert.MaskedLM) && !run.Generates() {
 		return usagef("--top-k is given, and the model's task is %s; leave it out: it is for mlm, lm and seq2seq", task)
 	}
