@@ -54,6 +54,7 @@ type Model struct {
 
 	graph   *tf.Graph // kept: its finalizer frees memory that the session uses
 	session *tf.Session
+	run     func(func() error) error // runs a call of the session
 	calls   atomic.Int64
 }
 
@@ -121,11 +122,11 @@ func (m *Model) load(meta *cpb.MetaGraphDef, own bool) error {
 	if replaced {
 		config.GraphOptions = &cpb.GraphOptions{RewriteOptions: rewrites()}
 	}
-	m.Lanes = 2
+	m.Lanes, m.run = 2, func(run func() error) error { return run() }
 	if n := runtime.NumCPU(); own && n <= mostLanes && m.Maker == nil { // whose next tokens are computed by one call at a time
 		m.Lanes = n
 		config.IntraOpParallelismThreads, config.InterOpParallelismThreads = 1, int32(n)
-		kernels.Threads(1, 1)
+		m.run = kernels.Run // a call alone has all cores for its kernels
 	}
 	options, err := proto.Marshal(config)
 	if err != nil {
@@ -302,7 +303,11 @@ func (m *Model) by(c call) described.Run {
 		if err != nil {
 			return nil, err
 		}
-		out, err := m.session.Run(feeds, c.outputs, nil)
+		var out []*tf.Tensor
+		err = m.run(func() error {
+			out, err = m.session.Run(feeds, c.outputs, nil)
+			return err
+		})
 		if err != nil {
 			return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
 		}

@@ -47,7 +47,13 @@ func TestDenseInt8(t *testing.T) {
 					if err := kernels.Use(instructions); err != nil {
 						t.Skip(err)
 					}
-					denseInt8(t, folder, shape, packed)
+					alone := func() error { denseInt8(t, folder, shape, packed); return nil }
+					both := func() error { return kernels.Run(alone) } // while another divides the cores with it
+					for _, run := range []func() error{alone, both} {
+						if err := kernels.Run(run); err != nil {
+							t.Fatal(err)
+						}
+					}
 				})
 			}
 		}

@@ -10,6 +10,7 @@ package kernels
 // #include "tensorflow/c/tf_status.h"
 // bool gorbit_use(const char* name);
 // void gorbit_threads(int n, int update);
+// void gorbit_running(int n);
 // void gorbit_register(TF_Status* status);
 // const char* gorbit_instructions(void);
 // void gorbit_drop_all(void);
@@ -104,6 +105,14 @@ var register = sync.OnceValue(func() error {
 // most kernels, update for those of the update, which run one at a time with nothing else. 0 means
 // one per core. Results do not depend on it.
 func Threads(n, update int) { C.gorbit_threads(C.int(n), C.int(update)) }
+
+// Run runs a graph that shares the cores with others that are run so: the kernels of each use an equal
+// part of the threads that they may use, those of one alone all of them. Results do not depend on it.
+func Run(run func() error) error {
+	C.gorbit_running(1)
+	defer C.gorbit_running(-1)
+	return run()
+}
 
 // Use sets the kernels' instruction set; "" means the widest that the processor supports. It must
 // not be called while kernels run.

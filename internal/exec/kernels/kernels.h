@@ -17,6 +17,10 @@ void gorbit_parallel_update(int64_t n, void (*task)(void* argument, int64_t i), 
 // update. 0 means one per core.
 void gorbit_threads(int n, int update);
 
+// gorbit_running adds n to the runs of graphs that divide the cores: while there are any, a call uses at
+// most its run's share of them, but for the update.
+void gorbit_running(int n);
+
 // gorbit_scratch returns memory of the calling thread for at least n floats,
 // aligned to 64 bytes, valid until the thread's next call; NULL if there is none.
 float* gorbit_scratch(int64_t n);

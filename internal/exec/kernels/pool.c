@@ -21,6 +21,7 @@ static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static int workers;
 static atomic_int helpers = kMaxThreads;         // most workers for one call
 static atomic_int update_helpers = kMaxThreads;  // most workers for a call of the update
+static atomic_int graphs;                        // runs of graphs that divide the cores among them
 
 // The current call. A worker joins it while it is open. The call does not wait for workers that
 // come too late.
@@ -121,8 +122,16 @@ static void share(int most, int64_t n, void (*task)(void*, int64_t), void* argum
   pthread_mutex_unlock(&taken);
 }
 
+void gorbit_running(int n) { atomic_fetch_add(&graphs, n); }
+
 void gorbit_parallel(int64_t n, void (*task)(void*, int64_t), void* argument) {
-  share(atomic_load(&helpers), n, task, argument);
+  int most = atomic_load(&helpers), runs = atomic_load(&graphs);
+  if (runs > 0) {
+    pthread_once(&once, start);
+    int each = (workers + 1) / runs - 1;
+    most = each < 0 ? 0 : each < most ? each : most;
+  }
+  share(most, n, task, argument);
 }
 
 void gorbit_parallel_update(int64_t n, void (*task)(void*, int64_t), void* argument) {
