@@ -65,7 +65,10 @@ class Served(Worker):
         needs, port = job.options, job.ports[0]
         graph = needs["graph" if job.variant == "f32" else "graph_bf16"]
         command = [needs["gorbit"], "serve", "--graph", graph, "--init", needs["gguf"]]
+        prompts = json.loads(pathlib.Path(needs["prompts"]).read_text())
+        room = sum(len(prompt) + int(needs["tokens"]) for prompt in prompts)
         command += ["--data", needs["data"], "--listen", f"127.0.0.1:{port}", "--timeout", "10m"]
+        command += ["--cache-tokens", str(room)]  # llama.cpp's have room for as many
         return [Companion([*command, "--log-level", "error"], port)]
 
     def run(self, job: plan.Job, report: lines.Reporter) -> None:

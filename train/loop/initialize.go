@@ -96,17 +96,23 @@ type values struct {
 	seed     *int64 // nil if no values are drawn
 }
 
-// read returns the values of variables and states.
+// read returns the values of variables and states. Those of the export are read only where there are no
+// others: they may be most of what memory holds.
 func (v values) read(ctx context.Context, names []string) (map[string]*tf.Tensor, error) {
-	out, err := v.bundle.Read(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("initial variables of the export: %w", err)
-	}
 	var loaded map[string]*tf.Tensor
 	if v.source != nil {
 		wanted := slices.DeleteFunc(WantedOf(v.contract), func(w checkpoint.Wanted) bool { return !slices.Contains(names, w.Name) })
+		var err error
 		if loaded, err = v.report.Read(ctx, v.source, wanted); err != nil {
 			return nil, fmt.Errorf("init: %w", err)
+		}
+	}
+	out := make(map[string]*tf.Tensor, len(names))
+	rest := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return loaded[name] != nil })
+	if len(rest) > 0 {
+		var err error
+		if out, err = v.bundle.Read(ctx, rest...); err != nil {
+			return nil, fmt.Errorf("initial variables of the export: %w", err)
 		}
 	}
 	if v.seed != nil {
