@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -204,14 +205,19 @@ def others(options: base.Options) -> Iterator[Entry]:
         yield from entries(
             *(options, f"predict-{size}", f"answering a file with {size}", link, own, between)
         )
-    for streams, rate in (("one stream", "rate"), ("16 streams", "rate_all")):
+    for (streams, rate), own in itertools.product(
+        (("one stream", "rate"), ("16 streams", "rate_all")), ("f32", "bf16")
+    ):
+
+        def of(line: stats.Line, streams: str = streams, own: str = own) -> str | None:
+            kept = PRECISIONS[line["variant"]]
+            same = (kept == "bf16") == (own == "bf16")
+            return f"{named(line)} in {kept}, {streams}," if named(line) and same else None
+
+        work = f"continuing texts, SmolLM2-135M in {PRECISIONS[own]}"
+        link = "benchmarks.md#continuing-texts-with-smollm2-135m"
         yield from entries(
-            *(options, "generate-smollm", "continuing texts, SmolLM2-135M in float32"),
-            *("benchmarks.md#continuing-texts-with-smollm2-135m", ("gorbit-streams", "f32")),
-            key(rate),
-            lambda line, streams=streams: (
-                named(line) and f"{named(line)} in {PRECISIONS[line['variant']]}, {streams},"
-            ),
+            options, "generate-smollm", work, link, ("gorbit-streams", own), key(rate), of
         )
 
 
