@@ -161,10 +161,12 @@ typedef struct {
 
 // A product of generation with few rows is made in groups of its terms: a task reads rows of the matrix
 // that are next to each other, about kGroup bytes of them, kPanel rows at a time, which is what memory
-// gives fastest. The sums of the groups are added in their order. With more rows a task computes
-// kProductRows rows and kProductColumns columns, with the same sums. kAhead is how many rows of keys or
-// values before they are used a task asks for them.
-enum { kFewRows = 16, kGroup = 110592, kPanel = 16, kProductRows = 128, kProductColumns = 96, kAhead = 12 };
+// gives fastest, and kLeastPanels times as many at least, so that the sums are few beside the matrix. The
+// sums of the groups are added in their order. With more rows a task computes kProductRows rows and
+// kProductColumns columns, with the same sums. kAhead is how many rows of keys or values before they are
+// used a task asks for them.
+enum { kFewRows = 16, kGroup = 110592, kPanel = 16, kLeastPanels = 3 };
+enum { kProductRows = 128, kProductColumns = 96, kAhead = 12 };
 
 // What a product of a part of the terms does with y: it is set, the terms are added to it one by one, or
 // their sum is.

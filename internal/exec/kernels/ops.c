@@ -1021,7 +1021,8 @@ static void products(Call* c, Products* p) {
   for (int i = 0; i < p->count; i++) {
     Product* a = &p->of[i];
     int64_t panel = kPanel * (a->width > 0 ? a->width : 1) * (a->narrow ? 2 : 4);
-    a->group = (kGroup + panel - 1) / panel * kPanel;
+    int64_t panels = (kGroup + panel - 1) / panel;
+    a->group = (panels < kLeastPanels ? kLeastPanels : panels) * kPanel;
     if (rows <= kFewRows && !a->transposed && a->inner > 0) {
       int64_t groups = (a->inner + a->group - 1) / a->group;
       a->partial = temporary(c, groups * rows * a->width);
