@@ -47,13 +47,13 @@
 // x and residual are float32 [T, H], qkv [T, 3H], sequence_ids int32 [R, S] with R*S = T. Attention,
 // GELU and residual norms also take a product's bfloat16 numbers, and give those that the next product
 // takes: they compute in float32 and round their results. The matrices of generation's products may be
-// bfloat16, too. The functions are defined in tools/gorbit_export/ops.py, local.py, prenorm.py, rotary.py and optimizers/, and the
-// formulas are in docs/reference/contract.md. Attention uses only pairs of positions of the same
-// sequence and is zero at padding. It stores no matrix of pairs: the gradient recomputes the
-// weights, as in Dao et al. 2022. It takes a part of the queries at a time, those of a block of the
-// window if there is one, so that a token of a long row costs what one of a short row does. One
-// more operation, Squares, sums the squares of many tensors. Mapped makes tensors of files, and
-// MappedUpdate are updates of slots in such tensors, with the bits of those above.
+// bfloat16, too. The functions are defined in tools/gorbit_export/ops.py, local.py, prenorm.py,
+// rotary.py and optimizers/, and the formulas are in docs/reference/contract.md. Attention uses only
+// pairs of positions of the same sequence and is zero at padding. It stores no matrix of pairs: the
+// gradient recomputes the weights, as in Dao et al. 2022. It takes a part of the queries at a time,
+// those of a block of the window if there is one, so that a token of a long row costs what one of a
+// short row does. One more operation, Squares, sums the squares of many tensors. Mapped makes tensors of
+// files, and MappedUpdate are updates of slots in such tensors, with the bits of those above.
 //
 // dense_int8 is the product of rows that are rounded to 255 steps each and a matrix of such numbers,
 // w, as package int8 makes it. The sums are whole numbers, and what follows them, but for GELU, is

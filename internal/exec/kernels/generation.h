@@ -143,16 +143,15 @@ INLINE void NAME(dots)(float* y, int64_t ldy, const float* x, int64_t ldx, const
 }
 
 // y[m, n] = x[m, k] t[n, k]^T.
-INLINE void NAME(across_of)(float* y, int64_t ldy, const float* x, int64_t ldx, const void* t, int64_t at,
-                            int64_t ldt, bool narrow, int64_t m, int64_t n, int64_t k) {
+INLINE void NAME(across_of)(float* y, int64_t ldy, const float* x, int64_t ldx, const void* t, int64_t ldt,
+                            bool narrow, int64_t m, int64_t n, int64_t k) {
   // Rows of t that stay next to the core while all rows of x come by.
   for (int64_t from = 0; from < n; from += W) {
     int64_t end = n - from < W ? n : from + W, i = 0;
 #define ROWS(rows)                                                                                  \
   for (; i + rows <= m; i += rows) {                                                                \
     for (int64_t j = from; j < end; j += W / rows) {                                                \
-      NAME(dots)(y + i * ldy + j, ldy, x + i * ldx, ldx, t, at + j * ldt, ldt, narrow, k, rows,     \
-                 end - j);                                                                          \
+      NAME(dots)(y + i * ldy + j, ldy, x + i * ldx, ldx, t, j * ldt, ldt, narrow, k, rows, end - j); \
     }                                                                                               \
   }
     ROWS(4)
@@ -164,12 +163,12 @@ INLINE void NAME(across_of)(float* y, int64_t ldy, const float* x, int64_t ldx, 
 
 static void NAME(across)(float* y, int64_t ldy, const float* x, int64_t ldx, const float* t, int64_t ldt,
                          int64_t m, int64_t n, int64_t k) {
-  NAME(across_of)(y, ldy, x, ldx, t, 0, ldt, false, m, n, k);
+  NAME(across_of)(y, ldy, x, ldx, t, ldt, false, m, n, k);
 }
 
 static void NAME(across_bf16)(float* y, int64_t ldy, const float* x, int64_t ldx, const uint16_t* t,
                               int64_t ldt, int64_t m, int64_t n, int64_t k) {
-  NAME(across_of)(y, ldy, x, ldx, t, 0, ldt, true, m, n, k);
+  NAME(across_of)(y, ldy, x, ldx, t, ldt, true, m, n, k);
 }
 
 // A group of terms of few rows.
