@@ -57,8 +57,9 @@ func replace(f *fpb.FunctionDef, op kernels.Op) {
 }
 
 // laneOptions are those of a session of a graph of kernels, as package saved has them: a core for each of the
-// calls that run side by side, and few passes over the graph.
-func laneOptions() (lanes int, options *tf.SessionOptions, err error) {
+// calls that run side by side, but all of them for the kernels of one that is alone, and few passes over the
+// graph. run runs a call of the session.
+func laneOptions() (lanes int, run func(func() error) error, options *tf.SessionOptions, err error) {
 	config := &spb.ConfigProto{AllowSoftPlacement: true, GraphOptions: &spb.GraphOptions{RewriteOptions: &spb.RewriterConfig{
 		MetaOptimizerIterations: spb.RewriterConfig_ONE,
 		ShapeOptimization:       spb.RewriterConfig_OFF,
@@ -69,13 +70,15 @@ func laneOptions() (lanes int, options *tf.SessionOptions, err error) {
 		LoopOptimization:        spb.RewriterConfig_OFF,
 		ImplementationSelector:  spb.RewriterConfig_OFF,
 	}}}
-	lanes = 2
+	lanes, run = 2, plainly
 	if n := runtime.NumCPU(); n <= mostLanes {
-		lanes = n
+		lanes, run = n, kernels.Run
 		config.IntraOpParallelismThreads, config.InterOpParallelismThreads = 1, int32(n)
-		kernels.Threads(1, 1)
 	}
 	options = new(tf.SessionOptions)
 	options.Config, err = proto.Marshal(config)
-	return lanes, options, err
+	return lanes, run, options, err
 }
+
+// plainly runs a call that has nothing to do with others.
+func plainly(call func() error) error { return call() }

@@ -51,7 +51,8 @@ type Model struct {
 
 	caller described.Caller
 	saved  *tfgo.Model
-	lanes  int // calls that keep the cores busy
+	lanes  int                      // calls that keep the cores busy
+	run    func(func() error) error // runs a call of the session
 }
 
 // Open loads an exported model. It returns a *safety.Error if the model uses operations that reach
@@ -99,7 +100,7 @@ func (m *Model) load(dir string, graph *spb.SavedModel) (longest int, err error)
 	if err != nil {
 		return 0, err
 	}
-	m.lanes = 1
+	m.lanes, m.run = 1, plainly
 	path, done, options := "", func() {}, (*tf.SessionOptions)(nil)
 	if gpus == 0 && m.Maker == nil {
 		if err := kernels.Register(); err != nil {
@@ -109,7 +110,7 @@ func (m *Model) load(dir string, graph *spb.SavedModel) (longest int, err error)
 			if kernels.WithinSequences(names) {
 				longest = described.RowTokens
 			}
-			if m.lanes, options, err = laneOptions(); err == nil {
+			if m.lanes, m.run, options, err = laneOptions(); err == nil {
 				path, done, err = described.WithGraph(dir, graph)
 			}
 		}
@@ -235,7 +236,8 @@ func (m *Model) by(c layout.Call, names []string) (described.Run, error) {
 			return nil, err
 		}
 		var out []*tf.Tensor
-		if err := catch(func() { out = m.saved.Exec(outputs, feeds) }); err != nil {
+		exec := func() error { return catch(func() { out = m.saved.Exec(outputs, feeds) }) }
+		if err := m.run(exec); err != nil {
 			return nil, fmt.Errorf("TensorFlow cannot run the model: %w", err)
 		}
 		return described.Fetched(out)
