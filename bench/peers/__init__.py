@@ -21,7 +21,9 @@ from peers import (
 )
 from peers.base import Peer, Worker
 
-TRAIN: tuple[Peer, ...] = (gorbit.Train(), orbit.Orbit(), keras.Fit(), hf.Trainer())
+TRAIN: tuple[Peer, ...] = (
+    *(gorbit.Train(), gorbit.Narrow(), orbit.Orbit(), keras.Fit(), hf.Trainer(), hf.Settings()),
+)
 MASKED: tuple[Peer, ...] = (gorbit.Masked(), keras.MaskedFit(), hf.MaskedTrainer())
 INPUT: tuple[Peer, ...] = (gorbit.Input(), tfdata.Reader())
 DENSE: tuple[Peer, ...] = (dense.Gorbit(), dense.Reader())

@@ -47,6 +47,13 @@ class Train(Alone):
         return lines.Mark(int(match[1])) if match else None
 
 
+class Narrow(Train):
+    """gorbit train on an export in bf16."""
+
+    name = "gorbit-bf16"
+    variants = (Variant("bf16", "**gorbit**, bf16", on=("cpu",)),)
+
+
 class Masked(Train):
     """gorbit train on blocks of text."""
 

@@ -57,7 +57,7 @@ class Trainer(Worker):
                     report.info(**{f"loss_{state.global_step}": float(told["loss"])})
 
         every = int(job.options.get("losses", 0))
-        grouped = job.variant == "grouped"
+        grouped = job.variant != "longest"
 
         class Timed(transformers.Trainer):
             """The Trainer; what is timed of grouped batches is spread over their lengths."""
@@ -84,6 +84,8 @@ class Trainer(Worker):
             report_to="none",
             disable_tqdm=True,
             train_sampling_strategy="group_by_length" if grouped else "random",
+            bf16="bf16" in job.variant,
+            torch_compile="compiled" in job.variant,
             seed=42,
         )
         trainer = Timed(
@@ -105,6 +107,19 @@ class Trainer(Worker):
         tokenizer = _tokenizer(job.scratch)
         model = transformers.BertForSequenceClassification(_config(job))
         return tokenizer, transformers.DataCollatorWithPadding(tokenizer), model
+
+
+class Settings(Trainer):
+    """transformers.Trainer by torch.compile, whose inductor writes C++ here, and in bf16."""
+
+    name = "hf-settings"
+    variants = (
+        Variant("compiled", "Hugging Face Trainer, group_by_length, compiled", on=("cpu",)),
+        Variant("bf16", "Hugging Face Trainer, group_by_length, bf16", on=("cpu",)),
+        Variant(
+            "compiled-bf16", "Hugging Face Trainer, group_by_length, compiled, bf16", on=("cpu",)
+        ),
+    )
 
 
 class MaskedTrainer(Trainer):

@@ -224,13 +224,23 @@ def data(options: Options, lengths: str) -> tuple[str, float]:
     return folder, known["tokens"] / known["examples"]
 
 
-def graph(options: Options, size: str, task: str = "classification", data: str = "") -> str:
+def graph(
+    options: Options,
+    size: str,
+    task: str = "classification",
+    data: str = "",
+    precision: str = "float32",
+) -> str:
     """Returns the export of a BERT of a size for a task, made if needed.
 
     `data` is the folder of the records, which some tasks need.
     """
     flags = ["--task", task, *(["--data", data] if data else [])]
-    return _export(options, f"{size}-{task}", "bert", size, flags)
+    name = f"{size}-{task}"
+    if precision != "float32":
+        flags += ["--precision", precision]
+        name += f"-{precision}"
+    return _export(options, name, "bert", size, flags)
 
 
 def exported(options: Options, name: str, family: str, config: str, data: str, *flags: str) -> str:

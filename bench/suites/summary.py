@@ -17,7 +17,8 @@ STANDINGS = ("Behind", "Level", "Ahead")
 AMD = "benchmarks.md#on-the-amd-epyc"
 MASKED = "benchmarks.md#training-minilm-as-a-masked-language-model-blocks-of-128-tokens"
 NAMES = {
-    **{"hf": "Hugging Face Trainer", "orbit": "Orbit", "keras": "Keras"},
+    **{"hf": "Hugging Face Trainer", "hf-settings": "Hugging Face Trainer"},
+    **{"orbit": "Orbit", "keras": "Keras"},
     **{"hf-mlm": "Hugging Face Trainer", "keras-mlm": "Keras", "hf-predict": "Hugging Face"},
     **{"llama": "llama.cpp", "hf-streams": "Hugging Face", "tokenizers": "tokenizers"},
     **{"ort-serve": "ONNX Runtime", "ort-predict": "ONNX Runtime", "hf-serve": "Hugging Face"},
@@ -148,14 +149,17 @@ def trained(options: base.Options) -> Iterator[Entry]:
     for size, shape in plan.SIZES.items():
         for lengths, described in (("mrpc", "53 tokens"), ("full", "128 tokens")):
             for end, kept in (("", ""), ("-avx2", ", kept to AVX2")):
+                table = f"train-{size}-{lengths}{end}"
+                work, rate = f"training {size}, pairs of {described}{kept}", key("examples_per_s")
+                flop = shape.train_flop_per_token
                 yield from entries(
-                    options,
-                    f"train-{size}-{lengths}{end}",
-                    f"training {size}, pairs of {described}{kept}",
-                    AMD,
-                    ("gorbit", "train"),
-                    key("examples_per_s"),
-                    flop=shape.train_flop_per_token,
+                    *(options, table, work, AMD, ("gorbit", "train"), rate),
+                    lambda line: "" if "bf16" in line["variant"] else named(line),
+                    flop=flop,
+                )
+                yield from entries(
+                    *(options, table, f"{work}, bf16", AMD, ("gorbit-bf16", "bf16"), rate),
+                    lambda line: named(line) if "bf16" in line["variant"] else "",
                 )
         work, rate = f"pretraining {size}, masked tokens", key("tokens_per_s")
         flop = shape.masked_flop_per_token

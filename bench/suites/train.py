@@ -31,7 +31,9 @@ DESCRIPTION = {
 
 def run(options: base.Options) -> None:
     """Measures every size with all lengths."""
-    chosen = [p for p in peers.TRAIN if not options.peers or p.name in options.peers]
+    gpu = options.settings.on_gpu
+    some = [p for p in peers.TRAIN if variants(p, gpu)]
+    chosen = [p for p in some if not options.peers or p.name in options.peers]
     if options.settings.rounds:
         warm(options, chosen)
     for size in options.sizes:
@@ -64,7 +66,8 @@ def training(
 ) -> runs.Entry:
     """Returns the entry of a training."""
     folder, mean = base.data(options, lengths)
-    needs = {"graph": base.graph(options, size), "gorbit": options.gorbit}
+    precision = "bf16" if peer.name == "gorbit-bf16" else "float32"
+    needs = {"graph": base.graph(options, size, precision=precision), "gorbit": options.gorbit}
     gpu = options.settings.on_gpu
     job = plan.Job(variant.name, size, lengths, steps, folder, options=needs, gpu=gpu)
     numbers = functools.partial(stats.training, job=job, mean_tokens=mean)
@@ -148,7 +151,7 @@ def written(
         for variant in variants(peers.GEMM, options.settings.on_gpu)
         if ("gemm", variant.name) in by
     ]
-    ours = by.get(("gorbit", "train"))
+    wide, narrow = by.get(("gorbit", "train")), by.get(("gorbit-bf16", "bf16"))
     # The speed of the machine changes between rounds, so only runs of one round are compared.
     fastest = peak(lines)
 
@@ -160,7 +163,8 @@ def written(
         )
 
     def ours_by(runs: stats.Variant, name: str) -> str:
-        if not ours or runs.lines[0]["peer"] == "gorbit":
+        ours = narrow if "bf16" in runs.lines[0]["variant"] else wide
+        if not ours or runs.lines[0]["peer"].startswith("gorbit"):
             return ""
         if same := stats.ratio(ours, runs, name):
             return f"{tables.spread(same)} times"
@@ -193,7 +197,8 @@ def written(
     timed = sorted({line.get("steps", steps) for line in lines})
     repeated = sum(line.get("repeated", 0) for line in lines)
     notes = [
-        f"Batches of {plan.BATCH}, float32, {' or '.join(map(str, timed))} steps a run after "
+        f"Batches of {plan.BATCH}, float32 where no other is told, "
+        f"{' or '.join(map(str, timed))} steps a run after "
         f"{plan.GPU_WARM_STEPS if gpu else plan.WARM_STEPS} that do not count; "
         "median (least to greatest); shares and ratios are those within a round.",
         f"Products {TF32 if gpu.tf32 else NO_TF32}." if gpu else "",

@@ -47,6 +47,7 @@ def test_every_peer_has_a_row(options):
     table, notes = text.split("\n\n")
     assert table.splitlines()[2:] == [
         "| **gorbit** | 60.0 | 3,180 | 68% | | 4.00 | 1.50 | | 1 |",
+        "| **gorbit**, bf16 | | | | | | | | failed: was not run |",
         "| Orbit, Model Garden | 20.0 | 1,060 | 23% | 3.00 times | 4.00 | 1.50 | 1.00 times | 1 |",
         "| Orbit, Model Garden, oneDNN on | 30.0 | 1,590 | 34% | 2.00 times | 4.00 | 1.50 "
         "| 1.00 times | 1, all disturbed |",
@@ -54,9 +55,28 @@ def test_every_peer_has_a_row(options):
         "| Keras 3 fit, oneDNN on | | | | | | | | failed: exit code 1: no memory |",
         "| Hugging Face Trainer, padded to the longest | | | | | | | | failed: was not run |",
         "| Hugging Face Trainer, group_by_length | | | | | | | | failed: was not run |",
+        *(
+            f"| Hugging Face Trainer, group_by_length, {setting} "
+            "| | | | | | | | failed: was not run |"
+            for setting in ("compiled", "bf16", "compiled, bf16")
+        ),
     ]
     assert "oneDNN on 300, oneDNN off 200." in notes
     assert "63.7 MFLOP" in notes
+
+
+def test_rows_in_bf16_are_beside_gorbit_in_bf16(options):
+    lines = [
+        line("gorbit", "train", 60.0),
+        line("gorbit-bf16", "bf16", 90.0),
+        line("hf-settings", "compiled", 20.0),
+        line("hf-settings", "bf16", 30.0),
+    ]
+    rows = [p for p in peers.TRAIN if p.name in ("gorbit", "gorbit-bf16", "hf-settings")]
+    table = train.written(options, rows, lines, "minilm", 6).splitlines()[2:7]
+    assert [row.split("|")[5].strip() for row in table] == [
+        *("", "", "3.00 times", "3.00 times", "")
+    ]
 
 
 def later(number, line, **values):
@@ -74,7 +94,7 @@ def test_shares_and_ratios_are_those_within_a_round(options):
         later(2, line("gorbit", "train", 40.0), peak_gb=0.75),
         later(2, line("orbit", "default", 10.0)),
     ]
-    text = train.written(options, peers.TRAIN[:2], lines, "minilm", 6)
+    text = train.written(options, [peers.TRAIN[0], peers.TRAIN[2]], lines, "minilm", 6)
     ours, orbit = text.splitlines()[2:4]
     assert "| 50.0 (40.0 to 60.0) | 2,650 | 59% (51% to 68%) | |" in ours
     assert "| 3.50 (3.00 to 4.00) times |" in orbit
@@ -84,7 +104,7 @@ def test_shares_and_ratios_are_those_within_a_round(options):
 
 def test_without_a_common_round_the_medians_are_compared_and_it_is_said(options):
     lines = [later(2, line("gorbit", "train", 60.0)), line("orbit", "default", 20.0)]
-    text = train.written(options, peers.TRAIN[:2], lines, "minilm", 6)
+    text = train.written(options, [peers.TRAIN[0], peers.TRAIN[2]], lines, "minilm", 6)
     assert "| 3.00 times, of other rounds |" in text
 
 
@@ -112,7 +132,7 @@ def test_a_table_without_gorbit_and_without_a_peak(options):
         {"peer": "gorbit", "variant": "train", "round": 1, "error": "exit code 2: usage"},
         line("orbit", "default", 20.0),
     ]
-    text = train.written(options, peers.TRAIN[:2], lines, "minilm", 6)
+    text = train.written(options, [peers.TRAIN[0], peers.TRAIN[2]], lines, "minilm", 6)
     assert "| **gorbit** | | | | | | | | failed: exit code 2: usage |" in text
     assert "| Orbit, Model Garden | 20.0 | 1,060 | | | 4.00 | 1.50 | | 1 |" in text
     assert "oneDNN on failed: exit code 1: x" in text
