@@ -346,7 +346,8 @@ def environments(args: argparse.Namespace, work: str) -> dict[str, venvs.Venv]:
     chosen = [name for name in asked(args) if not args.gpu or name in ON_GPU]
     used: list[peers.Peer] = []
     if "train" in chosen:
-        used += [p for p in peers.TRAIN if not args.peers or p.name in args.peers]
+        some = [p for p in peers.TRAIN if variants(p, args.gpu)]
+        used += [p for p in some if not args.peers or p.name in args.peers]
     if "mlm" in chosen:
         used += peers.MASKED
     if "input" in chosen:

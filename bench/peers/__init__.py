@@ -10,6 +10,7 @@ from peers import (
     generation,
     gorbit,
     hf,
+    jaxbert,
     keras,
     learning,
     orbit,
@@ -23,6 +24,7 @@ from peers.base import Peer, Worker
 
 TRAIN: tuple[Peer, ...] = (
     *(gorbit.Train(), gorbit.Narrow(), orbit.Orbit(), keras.Fit(), hf.Trainer(), hf.Settings()),
+    jaxbert.Jax(),
 )
 MASKED: tuple[Peer, ...] = (gorbit.Masked(), keras.MaskedFit(), hf.MaskedTrainer())
 INPUT: tuple[Peer, ...] = (gorbit.Input(), tfdata.Reader())

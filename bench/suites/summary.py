@@ -18,7 +18,7 @@ AMD = "benchmarks.md#on-the-amd-epyc"
 MASKED = "benchmarks.md#training-minilm-as-a-masked-language-model-blocks-of-128-tokens"
 NAMES = {
     **{"hf": "Hugging Face Trainer", "hf-settings": "Hugging Face Trainer"},
-    **{"orbit": "Orbit", "keras": "Keras"},
+    **{"orbit": "Orbit", "keras": "Keras", "jax": "JAX"},
     **{"hf-mlm": "Hugging Face Trainer", "keras-mlm": "Keras", "hf-predict": "Hugging Face"},
     **{"llama": "llama.cpp", "hf-streams": "Hugging Face", "tokenizers": "tokenizers"},
     **{"ort-serve": "ONNX Runtime", "ort-predict": "ONNX Runtime", "hf-serve": "Hugging Face"},

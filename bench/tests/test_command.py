@@ -119,9 +119,8 @@ def test_a_program_that_is_not_there_ends_the_command(capsys):
 def test_requirements_are_pinned_names():
     folder = os.path.join(BENCH, "requirements")
     devices = ["keras-cpu.txt", "keras-gpu.txt", "tfm-cpu.txt", "tfm-gpu.txt"]
-    assert sorted(os.listdir(folder)) == sorted(
-        ["ct2.txt", "hf.txt", "keras.txt", "llama.txt", "ort.txt", "st.txt", "tfm.txt", *devices]
-    )
+    every = ("ct2", "hf", "jax", "keras", "llama", "ort", "st", "tfm")
+    assert sorted(os.listdir(folder)) == sorted([*(f"{name}.txt" for name in every), *devices])
     for name in os.listdir(folder):
         with open(os.path.join(folder, name)) as file:
             lines = [line.strip() for line in file if not line.startswith("#")]
