@@ -247,6 +247,25 @@ typedef struct {
   float* y;
 } Int8;
 
+// Rows, panels and terms of a product with a packed matrix that a task computes together.
+enum { kDenseRows = 96, kDensePanels = 6, kDenseTerms = 384 };
+
+// Packed matrices of float32 numbers stand in panels of 16 columns: of each row, the numbers of these
+// columns. To pack one, w is [inputs, outputs] and y the panels.
+typedef struct {
+  int64_t rows, inputs, outputs;
+  const float *x, *bias;  // bias: NULL for none
+  const float* w;         // [outputs / 16, inputs, 16]
+  bool gelu;
+  float* y;
+} Dense;
+
+static inline int64_t dense_groups(int64_t panels) { return (panels + kDensePanels - 1) / kDensePanels; }
+
+static inline int64_t dense_count(const Dense* a) {
+  return (a->rows + kDenseRows - 1) / kDenseRows * dense_groups(a->outputs / kPanelColumns);
+}
+
 // The tasks of gorbit_parallel for products of int8 numbers: steps of blocks of rows, then product of
 // gorbit_int8_tasks. They belong to the instruction set `of`.
 typedef struct {
@@ -282,6 +301,8 @@ typedef struct {
   void (*sgd)(void*, int64_t);
   void (*lion)(void*, int64_t);
   void (*squares)(void*, int64_t);
+  void (*dense)(void*, int64_t);
+  void (*dense_pack)(void*, int64_t);
   void (*next_products)(void*, int64_t);
   void (*next_sums)(void*, int64_t);
   void (*rms_norm)(void*, int64_t);

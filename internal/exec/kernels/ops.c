@@ -209,6 +209,58 @@ static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
+// dense_pack(w) -> packed
+static void dense_pack(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  Dense a = {.inputs = dims[0], .outputs = dims[1], .w = vector(&c, 0, dims[0] * dims[1])};
+  if (ok(&c) && dims[1] % kPanelColumns != 0) {
+    fail(&c, TF_INVALID_ARGUMENT, "the matrix has another number of columns than a multiple of 16");
+  }
+  int64_t panels = dims[1] / kPanelColumns;
+  a.y = output(&c, 0, 3, (int64_t[]){panels, dims[0], kPanelColumns});
+  if (ok(&c)) gorbit_parallel(panels, gorbit_tasks()->dense_pack, &a);
+  end(&c);
+}
+
+// dense(x, w) -> y, dense_bias(x, w, bias) -> y, and dense_gelu(x, w, bias) -> y
+static void dense_float(TF_OpKernelContext* context, bool biased, bool activated) {
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  const float* x = vector(&c, 0, dims[0] * dims[1]);
+  TF_Tensor* w = input(&c, 1);
+  int64_t panels = dim(&c, w, 3, 0), inputs = dim(&c, w, 3, 1);
+  if (ok(&c) && (inputs != dims[1] || TF_Dim(w, 2) != kPanelColumns)) {
+    fail(&c, TF_INVALID_ARGUMENT, "the packed matrix is for another number of columns than x has");
+  }
+  Dense a = {.rows = dims[0], .inputs = dims[1], .outputs = panels * kPanelColumns, .x = x, .gelu = activated};
+  if (biased) a.bias = vector(&c, 2, a.outputs);
+  a.y = output(&c, 0, 2, (int64_t[]){a.rows, a.outputs});
+  if (ok(&c)) {
+    a.w = TF_TensorData(w);
+    gorbit_parallel(dense_count(&a), gorbit_tasks()->dense, &a);
+  }
+  end(&c);
+}
+
+static void dense_plain(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  dense_float(context, false, false);
+}
+
+static void dense_bias(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  dense_float(context, true, false);
+}
+
+static void dense_gelu(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  dense_float(context, true, true);
+}
+
 // dense_int8(x, w) -> y, dense_bias_int8(x, w, bias) -> y, and dense_gelu_int8(x, w, bias) -> y
 static void dense(TF_OpKernelContext* context, bool biased, bool activated) {
   Call c = begin(context);
@@ -1280,6 +1332,10 @@ static const struct {
   {"GorbitResidualNormDropoutGradient" suffix, gradient, same, false,                              \
    {"dy: float", "scale: float", DRAWN, "normalized: float", "reciprocal: float", "keep: bool"},   \
    {"dx: " type, "dbias: float", "dresidual: float", "dscale: float", "doffset: float"}}
+    {"GorbitDensePack", dense_pack, unknown, false, {"w: float"}, {"packed: float"}},
+    {"GorbitDense", dense_plain, unknown, false, {"x: float", "w: float"}, {"y: float"}},
+    {"GorbitDenseBias", dense_bias, unknown, false, {"x: float", "w: float", "bias: float"}, {"y: float"}},
+    {"GorbitDenseGelu", dense_gelu, unknown, false, {"x: float", "w: float", "bias: float"}, {"y: float"}},
     {"GorbitDenseInt8", dense_int8, unknown, false, {"x: float", "w: int32"}, {"y: float"}},
     {"GorbitDenseBiasInt8", dense_bias_int8, unknown, false,
      {"x: float", "w: int32", "bias: float"}, {"y: float"}},

@@ -884,6 +884,7 @@ static void NAME(squares)(void* argument, int64_t chunk) {
   a->partial[chunk] = total;
 }
 
+#include "dense.h"
 #include "generation.h"
 
 static const Tasks NAME(tasks) = {
@@ -904,6 +905,8 @@ static const Tasks NAME(tasks) = {
     .sgd = NAME(sgd),
     .lion = NAME(lion),
     .squares = NAME(squares),
+    .dense = NAME(dense),
+    .dense_pack = NAME(dense_pack),
     .next_products = NAME(next_products),
     .next_sums = NAME(next_sums),
     .rms_norm = NAME(rms_norm),

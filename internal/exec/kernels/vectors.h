@@ -16,7 +16,16 @@ typedef uint64_t NAME(vw) __attribute__((vector_size(W * 4), aligned(8), may_ali
 #define LOAD(p) (*(const vf*)(p))
 #define STORE(p, v) (*(vf*)(p) = (v))
 
-INLINE vf NAME(set)(float x) { return (vf){} + x; }
+// A sum of zeros and x would be an instruction more.
+INLINE vf NAME(set)(float x) {
+#if W == 16
+  return (vf){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+#elif W == 8
+  return (vf){x, x, x, x, x, x, x, x};
+#else
+  return (vf){x, x, x, x};
+#endif
+}
 
 INLINE vf NAME(select)(vi mask, vf a, vf b) {
   return (vf)(((vi)a & mask) | ((vi)b & ~mask));
