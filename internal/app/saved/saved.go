@@ -32,6 +32,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
 	_ "github.com/gorbit-ml/gorbit/internal/exec/altstack" // for signals in TensorFlow's threads
 	"github.com/gorbit-ml/gorbit/internal/exec/cuda"
+	"github.com/gorbit-ml/gorbit/internal/exec/dense"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernelops"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/exec/reclaim"
@@ -55,6 +56,7 @@ type Model struct {
 	graph   *tf.Graph // kept: its finalizer frees memory that the session uses
 	session *tf.Session
 	run     func(func() error) error // runs a call of the session
+	pack    string                   // the operation that packs matrices; "" for none
 	calls   atomic.Int64
 }
 
@@ -169,7 +171,10 @@ func (m *Model) kernels(def *gpb.GraphDef, own bool) (made []byte, replaced bool
 	if err := kernels.Register(); err != nil {
 		return nil, false, err
 	}
-	reclaim.Files() // of loading TensorFlow
+	reclaim.Files()     // of loading TensorFlow
+	if m.Maker == nil { // whose kernels take matrices as they are
+		m.pack = dense.Float32(def)
+	}
 	b := build.New(def.GetLibrary(), def.GetVersions())
 	names := b.Substitute(kernelops.Ops())
 	if kernels.WithinSequences(names) {
@@ -184,7 +189,7 @@ func (m *Model) kernels(def *gpb.GraphDef, own bool) (made []byte, replaced bool
 	}
 	def.Library = library.GetLibrary()
 	made, err = proto.Marshal(def)
-	return made, len(names) > 0, err
+	return made, len(names) > 0 || m.pack != "", err
 }
 
 // restore runs the model's own operation that restores its variables.
@@ -210,6 +215,9 @@ func (m *Model) restore(saver *cpb.SaverDef) error {
 		_, err := m.session.Run(map[tf.Output]*tf.Tensor{name: path}, nil, []*tf.Operation{operation})
 		return nil, fault.Numbered(err)
 	})
+	if err == nil && m.pack != "" {
+		_, err = m.session.Run(nil, nil, []*tf.Operation{m.graph.Operation(m.pack)})
+	}
 	return err
 }
 

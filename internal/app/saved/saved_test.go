@@ -1,6 +1,7 @@
 package saved
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"math/rand/v2"
@@ -105,6 +106,15 @@ func TestAnswersAsTensorFlow(t *testing.T) {
 	p := slices.IndexFunc(m.Answers, func(a layout.Answer) bool { return a.Name == layout.Probabilities })
 	if m.Longest == 0 {
 		t.Error("the kernel of attention does not replace its function")
+	}
+	var graph bytes.Buffer
+	if _, err := m.graph.WriteTo(&graph); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"GorbitDensePack", "GorbitDenseBias", "GorbitDenseGelu"} {
+		if !bytes.Contains(graph.Bytes(), []byte(name)) {
+			t.Errorf("the graph has no %s", name)
+		}
 	}
 	for _, way := range []string{"one row", "short rows", "padded"} {
 		switch way {

@@ -14,7 +14,7 @@ import (
 	"github.com/gorbit-ml/gorbit/internal/base/fault"
 	"github.com/gorbit-ml/gorbit/internal/base/vfs"
 	"github.com/gorbit-ml/gorbit/internal/data/layout"
-	"github.com/gorbit-ml/gorbit/internal/exec/int8"
+	"github.com/gorbit-ml/gorbit/internal/exec/dense"
 	"github.com/gorbit-ml/gorbit/strategy"
 )
 
@@ -25,7 +25,7 @@ func round(data []byte, tensors []checkpoint.NamedTensor) ([]byte, *layout.Int8,
 	if err := proto.Unmarshal(data, saved); err != nil {
 		return nil, nil, err
 	}
-	matrices, err := int8.Rewrite(saved.GetMetaGraphs()[0])
+	matrices, err := dense.Int8(saved.GetMetaGraphs()[0])
 	if err != nil {
 		return nil, nil, fault.Usagef("%w", err)
 	}
@@ -39,9 +39,9 @@ func round(data []byte, tensors []checkpoint.NamedTensor) ([]byte, *layout.Int8,
 		if !ok {
 			continue
 		}
-		pack, packed := int8.Pack, new(bytes.Buffer)
+		pack, packed := dense.Pack, new(bytes.Buffer)
 		if m.Table {
-			pack = int8.PackTable
+			pack = dense.PackTable
 		}
 		for _, key := range m.Of {
 			shape := values[key].Shape()
@@ -60,7 +60,7 @@ func round(data []byte, tensors []checkpoint.NamedTensor) ([]byte, *layout.Int8,
 				about.Layers, about.Weights = about.Layers+1, about.Weights+shape[0]*shape[1]
 			}
 		}
-		if tensors[i].Value, err = tf.ReadTensor(tf.DataType(int8.PackedType), m.PackedShape(), packed); err != nil {
+		if tensors[i].Value, err = tf.ReadTensor(tf.DataType(dense.PackedType), m.PackedShape(), packed); err != nil {
 			return nil, nil, fmt.Errorf("variable %s: %w", t.Name, err)
 		}
 	}

@@ -57,7 +57,7 @@ type Options struct {
 	Pairs *bool
 	// Maker is how the model makes texts; nil if it does not.
 	Maker *predict.Maker
-	// Int8 makes the model compute its dense layers in int8, see package int8. Measure, if it is not nil, is
+	// Int8 makes the model compute its dense layers in int8, see package dense. Measure, if it is not nil, is
 	// called with the folder then, which has all but the description's Int8.Quality: what it returns is that.
 	Int8    bool
 	Measure func(ctx context.Context, dir string) (*layout.Quality, error)

@@ -56,7 +56,7 @@
 // files, and MappedUpdate are updates of slots in such tensors, with the bits of those above.
 //
 // dense_int8 is the product of rows that are rounded to 255 steps each and a matrix of such numbers,
-// w, as package int8 makes it. The sums are whole numbers, and what follows them, but for GELU, is
+// w, as package dense makes it. The sums are whole numbers, and what follows them, but for GELU, is
 // rounded in the same way everywhere: results do not depend on the instruction set.
 //
 // The kernels are written for vectors of any width and compiled for AVX-512 and for AVX2 with FMA, or

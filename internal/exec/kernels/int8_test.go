@@ -17,7 +17,7 @@ import (
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
 
 	"github.com/gorbit-ml/gorbit/graphs/build"
-	"github.com/gorbit-ml/gorbit/internal/exec/int8"
+	"github.com/gorbit-ml/gorbit/internal/exec/dense"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
 )
@@ -36,7 +36,7 @@ func TestDenseInt8(t *testing.T) {
 	for _, shape := range [][]int64{{1, 16, 16}, {5, 384, 1152}, {53, 384, 384}, {101, 1536, 48}, {7, 4096, 32}} {
 		folder := t.TempDir()
 		testkit.RunPython(t, int8Script, folder, fmt.Sprint(shape[0]), fmt.Sprint(shape[1]), fmt.Sprint(shape[2]))
-		packed, ok := int8.Pack(floatsOf(t, folder, "w"), shape[1:])
+		packed, ok := dense.Pack(floatsOf(t, folder, "w"), shape[1:])
 		if want := bytesOf(t, folder, "packed"); !ok || !bytes.Equal(packed, want) {
 			t.Fatalf("shape %v: the packed matrix differs from numpy's", shape)
 		}
@@ -64,7 +64,7 @@ func TestDenseInt8(t *testing.T) {
 func denseInt8(t *testing.T, folder string, shape []int64, packed []byte) {
 	t.Helper()
 	c := &calls{b: t, graph: tf.NewGraph()}
-	w, err := tf.ReadTensor(tf.Int32, int8.PackedShape(shape[1:]), bytes.NewReader(packed))
+	w, err := tf.ReadTensor(tf.Int32, dense.PackedShape(shape[1:]), bytes.NewReader(packed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,9 +99,9 @@ func denseInt8(t *testing.T, folder string, shape []int64, packed []byte) {
 func functionInt8(t *testing.T, folder string, shape []int64, packed []byte) {
 	t.Helper()
 	const name, float = "dense_bias_int8", dtpb.DataType_DT_FLOAT
-	b := build.New(&fpb.FunctionDefLibrary{Function: []*fpb.FunctionDef{int8.Function("f", name, shape[1], "")}}, nil)
-	in := []build.Ref{b.Placeholder("x", float, shape[:2]), b.Placeholder("w", int8.PackedType, int8.PackedShape(shape[1:])), b.Placeholder("bias", float, shape[2:])}
-	b.CallNamed("y", "f", in, []dtpb.DataType{float, int8.PackedType, float}, []dtpb.DataType{float}, false)
+	b := build.New(&fpb.FunctionDefLibrary{Function: []*fpb.FunctionDef{dense.Function("f", name, shape[1], "")}}, nil)
+	in := []build.Ref{b.Placeholder("x", float, shape[:2]), b.Placeholder("w", dense.PackedType, dense.PackedShape(shape[1:])), b.Placeholder("bias", float, shape[2:])}
+	b.CallNamed("y", "f", in, []dtpb.DataType{float, dense.PackedType, float}, []dtpb.DataType{float}, false)
 	def, err := b.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func functionInt8(t *testing.T, folder string, shape []int64, packed []byte) {
 		dtype tf.DataType
 		shape []int64
 		data  []byte
-	}{{"x", tf.Float, shape[:2], bytesOf(t, folder, "x")}, {"w", tf.Int32, int8.PackedShape(shape[1:]), packed}, {"bias", tf.Float, shape[2:], bytesOf(t, folder, "bias")}} {
+	}{{"x", tf.Float, shape[:2], bytesOf(t, folder, "x")}, {"w", tf.Int32, dense.PackedShape(shape[1:]), packed}, {"bias", tf.Float, shape[2:], bytesOf(t, folder, "bias")}} {
 		if feeds[c.graph.Operation(f.name).Output(0)], err = tf.ReadTensor(f.dtype, f.shape, bytes.NewReader(f.data)); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func TestDenseInt8Refuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &calls{b: t, graph: tf.NewGraph()}
-	w, err := tf.ReadTensor(tf.Int32, int8.PackedShape([]int64{32, 16}), bytes.NewReader(make([]byte, 10*64)))
+	w, err := tf.ReadTensor(tf.Int32, dense.PackedShape([]int64{32, 16}), bytes.NewReader(make([]byte, 10*64)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-"""Computes products of int8 numbers with numpy, as package int8 and the kernels do.
+"""Computes products of int8 numbers with numpy, as package dense and the kernels do.
 
 Usage: int8.py FOLDER ROWS INPUTS OUTPUTS. Writes float32 matrices x and w, a vector bias, w packed
 (bytes), and y, y + bias and gelu(y + bias).

@@ -1,4 +1,4 @@
-package int8
+package dense
 
 import (
 	"slices"
@@ -84,7 +84,7 @@ func (r *rewriter) retype(s *scope) {
 	}
 	for i, a := range s.f.GetSignature().GetInputArg() {
 		if a.GetType() == dtpb.DataType_DT_FLOAT && r.chosen(s.name, a.GetName()) {
-			a.Type = PackedType
+			a.Type = r.packed
 		}
 		for _, name := range guessed {
 			delete(s.f.GetArgAttr()[uint32(i)].GetAttr(), name)
@@ -102,7 +102,7 @@ func (r *rewriter) retype(s *scope) {
 func (r *rewriter) retypeNode(s *scope, n *npb.NodeDef) {
 	to := func(i int, attr string) {
 		if e, ok := s.at(n.GetInput()[i]); ok && r.sizeOf(e) > 0 {
-			n.Attr[attr] = typeOf(PackedType)
+			n.Attr[attr] = typeOf(r.packed)
 		}
 	}
 	list := func(first int, attr string) {
@@ -112,7 +112,7 @@ func (r *rewriter) retypeNode(s *scope, n *npb.NodeDef) {
 				break
 			}
 			if e, ok := s.at(n.GetInput()[first+i]); ok && types[i] == dtpb.DataType_DT_FLOAT && r.sizeOf(e) > 0 {
-				types[i] = PackedType
+				types[i] = r.packed
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func (r *rewriter) retypeNode(s *scope, n *npb.NodeDef) {
 	case "ConcatV2":
 		if e, ok := s.at(n.GetInput()[0]); ok && r.merged[n] {
 			n.Op, n.Input = "Identity", n.GetInput()[:1]
-			n.Attr = map[string]*apb.AttrValue{"T": typeOf(PackedType)}
+			n.Attr = map[string]*apb.AttrValue{"T": typeOf(r.packed)}
 		} else if ok && r.sizeOf(e) > 0 {
 			to(0, "T")
 			axis := &npb.NodeDef{Name: n.GetName() + "/panels", Op: "Const", Attr: map[string]*apb.AttrValue{
@@ -146,7 +146,7 @@ func (r *rewriter) retypeNode(s *scope, n *npb.NodeDef) {
 		types := n.GetAttr()["dtypes"].GetList().GetType()
 		for i := range types {
 			if r.sizeOf(s.out(n, "tensors", i)) > 0 {
-				types[i] = PackedType
+				types[i] = r.packed
 			}
 		}
 	}
@@ -268,11 +268,22 @@ func (r *rewriter) replace(s *scope, p product) {
 		args = append(args, a.GetType())
 	}
 	replaced := &npb.NodeDef{Name: last.GetName()}
-	call(replaced, r.function(name, p.rows, gelu), inputs, args...)
+	if r.packed == float {
+		replaced.Op, replaced.Input = operations[name], inputs
+	} else {
+		call(replaced, r.function(name, p.rows, gelu), inputs, args...)
+	}
 	s.nodes = slices.DeleteFunc(s.nodes, func(n *npb.NodeDef) bool { return slices.Contains(gone, n) || n == last })
 	s.nodes = append(s.nodes, replaced)
+	output, result := "output", "output" // of what is replaced, and of what takes its place
 	if last == m {
-		from, to := s.out(m, "product", 0).ref, s.out(m, "output", 0).ref
+		output = "product"
+	}
+	if r.packed == float {
+		result = "y"
+	}
+	if output != result {
+		from, to := s.out(last, output, 0).ref, s.out(last, result, 0).ref
 		for _, n := range s.nodes {
 			for i, input := range n.GetInput() {
 				if input == from {

@@ -1,4 +1,4 @@
-package int8
+package dense
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package int8
+package dense
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 
 	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
 	fpb "github.com/wamuir/graft/tensorflow/core/framework/function_go_proto"
+	gpb "github.com/wamuir/graft/tensorflow/core/framework/graph_go_proto"
 	npb "github.com/wamuir/graft/tensorflow/core/framework/node_def_go_proto"
 	tspb "github.com/wamuir/graft/tensorflow/core/framework/tensor_shape_go_proto"
 	dtpb "github.com/wamuir/graft/tensorflow/core/framework/types_go_proto"
@@ -36,10 +37,28 @@ func (m Matrix) PackedShape() []int64 {
 	return PackedShape(m.Shape)
 }
 
-// Rewrite rewrites the graph in place. It returns what the variables hold that change, by their keys in
+// Int8 rewrites the graph in place. It returns what the variables hold that change, by their keys in
 // checkpoints. The error is ErrNone if there are none.
-func Rewrite(meta *spb.MetaGraphDef) (map[string]Matrix, error) {
-	r := newRewriter(meta)
+func Int8(meta *spb.MetaGraphDef) (map[string]Matrix, error) {
+	r := newRewriter(meta.GetGraphDef(), PackedType)
+	matrices, variables := r.rewrite()
+	if len(matrices) == 0 {
+		return nil, ErrNone
+	}
+	for key, m := range matrices {
+		node := variables[key]
+		node.Attr["dtype"] = typeOf(PackedType)
+		node.Attr["shape"] = &apb.AttrValue{Value: &apb.AttrValue_Shape{Shape: shapeOf(m.PackedShape())}}
+		if err := describe(meta.GetObjectGraphDef(), key, m.PackedShape()); err != nil {
+			return nil, err
+		}
+	}
+	return matrices, nil
+}
+
+// rewrite rewrites all but the nodes of variables. It returns what the variables hold that change, and all
+// that the model restores, by their keys in checkpoints.
+func (r *rewriter) rewrite() (map[string]Matrix, map[string]*npb.NodeDef) {
 	for _, s := range r.scopes {
 		s.dropAliases()
 	}
@@ -49,7 +68,7 @@ func Rewrite(meta *spb.MetaGraphDef) (map[string]Matrix, error) {
 	r.checkProducers()
 	variables := r.variables()
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(r.size)), func(e element) bool { return r.used[e] }) {
-		return nil, ErrNone
+		return nil, variables
 	}
 	matrices := make(map[string]Matrix)
 	handles := make(map[string]string, len(variables)) // keys by nodes
@@ -64,16 +83,8 @@ func Rewrite(meta *spb.MetaGraphDef) (map[string]Matrix, error) {
 	for _, s := range r.scopes {
 		r.retype(s)
 	}
-	for key, m := range matrices {
-		node := variables[key]
-		node.Attr["dtype"] = typeOf(PackedType)
-		node.Attr["shape"] = &apb.AttrValue{Value: &apb.AttrValue_Shape{Shape: shapeOf(m.PackedShape())}}
-		if err := describe(meta.GetObjectGraphDef(), key, m.PackedShape()); err != nil {
-			return nil, err
-		}
-	}
 	r.library.Function = append(r.library.Function, r.made...)
-	return matrices, nil
+	return matrices, variables
 }
 
 // scope is the graph, or a function.
@@ -85,6 +96,7 @@ type scope struct {
 
 // rewriter finds which tensors hold matrices. Tensors that pass on each other's values are one set.
 type rewriter struct {
+	packed  dtpb.DataType // of packed matrices
 	library *fpb.FunctionDefLibrary
 	scopes  []*scope
 	by      map[string]*scope
@@ -102,9 +114,8 @@ type rewriter struct {
 // element is a tensor or the handle of a variable.
 type element struct{ scope, ref string }
 
-func newRewriter(meta *spb.MetaGraphDef) *rewriter {
-	g := meta.GetGraphDef()
-	r := &rewriter{library: g.GetLibrary(), graph: g.GetNode(), by: make(map[string]*scope), parent: make(map[element]element),
+func newRewriter(g *gpb.GraphDef, packed dtpb.DataType) *rewriter {
+	r := &rewriter{packed: packed, library: g.GetLibrary(), graph: g.GetNode(), by: make(map[string]*scope), parent: make(map[element]element),
 		bad: make(map[element]bool), used: make(map[element]bool), gathered: make(map[element]bool), size: make(map[element]int64), merged: make(map[*npb.NodeDef]bool)}
 	r.scopes = append(r.scopes, &scope{nodes: g.GetNode()})
 	for _, f := range g.GetLibrary().GetFunction() {
@@ -204,6 +215,12 @@ func (r *rewriter) link(s *scope) {
 		}
 	}
 	if s.f != nil {
+		// A kernel may stand for the function, which takes matrices as they are.
+		if implements(s.f) != "" {
+			for _, arg := range s.f.GetSignature().GetInputArg() {
+				r.spoil(element{s.name, arg.GetName()})
+			}
+		}
 		for _, ref := range s.f.GetRet() {
 			r.spoil(element{s.name, ref})
 		}
@@ -329,8 +346,10 @@ func (r *rewriter) variables() map[string]*npb.NodeDef {
 			continue
 		}
 		root, shape := r.root(element{"", n.GetName()}), dims(n.GetAttr()["shape"].GetShape())
-		fits, axis := Fits(shape), 0
-		if r.gathered[root] {
+		fits, axis := r.fits(shape), 0
+		if r.gathered[root] && r.packed == float {
+			fits = false // its rows are looked up
+		} else if r.gathered[root] {
 			fits, axis = FitsTable(shape) && !r.used[root], 1
 		}
 		if !keyed[n] || n.GetAttr()["dtype"].GetType() != dtpb.DataType_DT_FLOAT || !fits || size[root] > 0 && size[root] != shape[axis] {
@@ -347,7 +366,15 @@ func (r *rewriter) variables() map[string]*npb.NodeDef {
 	return found
 }
 
-// PackedType is the type of packed matrices.
+// fits reports whether a matrix of this shape can be packed.
+func (r *rewriter) fits(shape []int64) bool {
+	if r.packed == float {
+		return fitsFloat32(shape)
+	}
+	return Fits(shape)
+}
+
+// PackedType is the type of packed matrices of int8 numbers.
 const PackedType = dtpb.DataType_DT_INT32
 
 // valueSuffix ends the names of variables' values in checkpoints.
