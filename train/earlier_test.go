@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ func stopAt(t *testing.T, p params.Params, run string, step int64) string {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var log bytes.Buffer
-	env := Env{Out: &log, Log: slog.New(slog.NewTextHandler(&log, nil)), Observer: &stopper{at: step, stop: func() { cancel(errors.New("terminated")) }}}
+	env := Env{Out: io.Discard, Log: slog.New(slog.NewTextHandler(&log, nil)), Observer: &stopper{at: step, stop: func() { cancel(errors.New("terminated")) }}}
 	if _, err := Train(ctx, p, run, env); !errors.Is(err, runner.ErrStopped) {
 		t.Fatalf("stopped at step %d: %v", step, err)
 	}
@@ -205,7 +206,7 @@ func TestFilesRemovedInTraining(t *testing.T) {
 	run, whole := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "whole")
 	mustTrain(t, p, whole)
 	var log bytes.Buffer
-	env := Env{Out: &log, Log: slog.New(slog.NewTextHandler(&log, nil)), Observer: &stopper{at: 4, stop: func() {
+	env := Env{Out: io.Discard, Log: slog.New(slog.NewTextHandler(&log, nil)), Observer: &stopper{at: 4, stop: func() {
 		events, err := filepath.Glob(filepath.Join(run, runfolder.TrainEvents, "events*"))
 		for _, path := range append(events, filepath.Join(run, runfolder.Params), filepath.Join(run, runfolder.Metrics)) {
 			err = errors.Join(err, os.Remove(path))
