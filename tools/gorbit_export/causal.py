@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from gorbit_export import bert, encoded, layers, ops, rotary, task
+from gorbit_export import bert, encoded, layers, ops, prenorm, rotary, task
 from gorbit_export.causal_config import CausalConfig
 
 Tensor = tf.Tensor
@@ -91,12 +91,24 @@ class Map(layers.Dense):
 
     def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Maps x [N, inputs] by the first of `weights`, which are taken from the list."""
+        y, bias = self.product(x, weights)
+        return y if bias is None else ops.add_bias(y, bias.full)
+
+    def after(self, act: str, z: Tensor, bias: ops.Bias, weights: list[Tensor]) -> Tensor:
+        """Maps an activation of z + bias, what another map's `product` gave, as `apply`."""
+        if self._adapted or ops.generates(z):
+            return self.apply(ops.activate(act, ops.add_bias(z, bias.full)), weights)
+        y = ops.activated_product(act, z, bias, weights.pop(0))
+        return y if self.bias is None else ops.add_bias(y, weights.pop(0))
+
+    def product(self, x: Tensor, weights: list[Tensor]) -> tuple[Tensor, ops.Bias | None]:
+        """Is `apply`, but returns the bias instead of adding it; None for none."""
         y = ops.product(x, weights.pop(0))
         bias = None if self.bias is None else weights.pop(0)
         if self._adapted:
             down, up = weights.pop(0), weights.pop(0)
             y += ops.product(ops.product(x, down), up) * tf.cast(self._scale, x.dtype)
-        return y if bias is None else ops.add_bias(y, bias)
+        return y, None if bias is None else ops.Bias(bias, ops.cast(bias, x.dtype))
 
 
 class RMSNorm(layers.Layer):
@@ -131,8 +143,11 @@ class LayerNorm(layers.LayerNorm):
         return [self.scale, self.bias]
 
     def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
-        """Normalizes float32 [..., width] by the first of `weights`, taken from the list."""
-        return ops.layer_norm(x, weights.pop(0), weights.pop(0), self._epsilon)
+        """Normalizes float32 [N, width] by the first of `weights`, taken from the list."""
+        scale, offset = weights.pop(0), weights.pop(0)
+        if ops.generates(x, scale, offset):
+            return ops.layer_norm(x, scale, offset, self._epsilon)
+        return ops.add_bias(prenorm.scale_norm(x, scale, self._epsilon), offset)
 
 
 def _norm(config: CausalConfig, foreign: str, width: int | None = None) -> RMSNorm | LayerNorm:
@@ -261,12 +276,50 @@ class Layer(tf.Module):
         query = rotary.rotary(query, *turns, c.num_attention_heads)
         return [query, rotary.rotary(key, *turns, c.key_value_heads), value]
 
+    def context(
+        self,
+        x: Tensor,
+        sequence_ids: Tensor,
+        turns: list[Tensor],
+        weights: list[Tensor],
+        rate: Tensor | None,
+        random: ops.Random | None,
+    ) -> Tensor:
+        """Computes what the heads give for whole rows, [N, width].
+
+        Args:
+            x: float32 [N, H], the layer's input.
+            sequence_ids: int32 [R, S], N being R * S.
+            turns: those of the tokens' positions.
+            weights: those of the layer; what is used is taken from the list.
+            rate: of dropout of the weights of attention.
+            random: its stream; None for no dropout.
+        """
+        known, shape = (sequence_ids, self.shape.number, rate, random), self.shape
+        if not self._config.family.rotary:
+            matrix = next(w for w in weights if w.shape.rank == 2)
+            x = ops.cast(self.attention_norm.apply(x, weights), ops.computes(matrix.dtype))
+            return ops.attention(*self.query_key_value.product(x, weights), *known, causal=True)
+        query, key, value = self.heads(x, turns, weights)
+        if self.kind.window is None and shape.cap is None:
+            if not math.isclose(factor := shape.scale * math.sqrt(shape.width), 1):
+                query *= tf.cast(factor, query.dtype)
+            both = (shape.spread(y) for y in (key, value))
+            return ops.attention(tf.concat([query, *both], 1), None, *known, causal=True)
+        rows = tf.shape(sequence_ids)
+        by_row = (tf.reshape(y, [rows[0], rows[1], y.shape[1]]) for y in (query, key, value))
+        allowed = ops.before(sequence_ids)
+        if self.kind.window is not None:
+            places = tf.range(tf.cast(rows[1], tf.int64))
+            allowed &= places[:, None] - places[None, :] < self.kind.window
+        return attend(*by_row, allowed, shape, lambda w: _dropped(w, rate, random))
+
     def rest(
         self,
         x: Tensor,
         context: Tensor,
         weights: list[Tensor],
-        drop: Callable[[int, Tensor], Tensor],
+        add: Callable[[int, Tensor, Tensor], Tensor],
     ) -> Tensor:
         """Adds what attention gave to x, and then the feed-forward network.
 
@@ -274,7 +327,7 @@ class Layer(tf.Module):
             x: float32 [N, H], the layer's input.
             context: [N, width], what the heads gave.
             weights: those that `heads` left.
-            drop: dropout at one of the layer's sites 1 and 2.
+            add: adds dropout of one tensor, at one of the layer's sites 1 and 2, to another.
         """
         act, family = self._config.hidden_act, self._config.family
         if family.rotary and not family.post_norms and act in ops.SWISH:
@@ -287,17 +340,19 @@ class Layer(tf.Module):
         y = ops.cast(self.output.apply(context, weights), tf.float32)
         if family.post_norms:
             y = self.attention_post_norm.apply(y, weights)
-        x += drop(1, y)
+        x = add(1, y, x)
         y = ops.cast(self.feed_forward_norm.apply(x, weights), context.dtype)
         if family.rotary:
             gate = self.gate.apply(y, weights)
             y = ops.gated(act, gate, self.intermediate.apply(y, weights))
+            y = self.feed_forward.apply(y, weights)
         else:
-            y = ops.activate(act, self.intermediate.apply(y, weights))
-        y = ops.cast(self.feed_forward.apply(y, weights), tf.float32)
+            z = self.intermediate.product(y, weights)
+            y = self.feed_forward.after(act, *z, weights)
+        y = ops.cast(y, tf.float32)
         if family.post_norms:
             y = self.feed_forward_post_norm.apply(y, weights)
-        return x + drop(2, y)
+        return add(2, y, x)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,6 +372,17 @@ class Heads:
     width: int
     scale: float
     cap: float | None = None
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Gives each head of queries keys or values of its own, of x [N, shared * width]."""
+        if (groups := self.number // self.shared) == 1:
+            return x
+        x = tf.tile(tf.reshape(x, [-1, self.shared, 1, self.width]), [1, 1, groups, 1])
+        return tf.reshape(x, [-1, self.number * self.width])
+
+
+def _dropped(x: Tensor, rate: Tensor | None, random: ops.Random | None) -> Tensor:
+    return x if random is None else ops.dropout(x, rate, random)
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
@@ -568,24 +634,16 @@ class CausalLM(tf.Module):
         x is float32 [R * S, H], sequence_ids int32 [R, S], positions int32 [R * S].
         """
 
-        def drop(site: int, y: Tensor, rate: Tensor | None = hidden_dropout) -> Tensor:
-            if random_key is None:
-                return y
-            return ops.dropout(y, rate, ops.Random(random_key, random_counter).site(site))
+        def site(number: int) -> ops.Random | None:
+            known = random_key is not None
+            return ops.Random(random_key, random_counter).site(number) if known else None
 
-        weights, shape = list(weights), tf.shape(sequence_ids)
-        by_row = [
-            tf.reshape(y, [shape[0], shape[1], y.shape[1]])
-            for y in layer.heads(x, layer.turns(positions), weights)
-        ]
-        # In int64, because GPUs leave comparisons of int32 to the host.
-        ids, places = tf.cast(sequence_ids, tf.int64), tf.range(tf.cast(shape[1], tf.int64))
-        allowed = tf.equal(ids[:, :, None], ids[:, None, :])
-        allowed &= places[:, None] >= places[None, :]
-        if layer.kind.window is not None:
-            allowed &= places[:, None] - places[None, :] < layer.kind.window
-        context = attend(*by_row, allowed, layer.shape, lambda w: drop(0, w, attention_dropout))
-        return layer.rest(x, context, weights, drop)
+        def add(number: int, y: Tensor, x: Tensor) -> Tensor:
+            return prenorm.residual(y, x, hidden_dropout, site(number))
+
+        weights, turns = list(weights), layer.turns(positions)
+        y = layer.context(x, sequence_ids, turns, weights, attention_dropout, site(0))
+        return layer.rest(x, y, weights, add)
 
     def next_logits(
         self,
@@ -651,7 +709,7 @@ class CausalLM(tf.Module):
                 known.append(read_cache(handle, context, c.cache_width, query.dtype))
         query = tf.reshape(query, [shape[0], shape[1], c.query_width])
         y = attend(query, *known, allowed, layer.shape)
-        return layer.rest(x, y, weights, lambda _, y: y)
+        return layer.rest(x, y, weights, lambda _, y, x: x + y)
 
 
 def write_cache(handle: Tensor, slots: Tensor, entries: Tensor) -> tf.Operation:
@@ -709,15 +767,16 @@ def token_losses(
 ) -> tuple[Tensor, Tensor]:
     """Computes the cross entropy of tokens, without having the logits of all of them at once.
 
-    The tokens are taken in parts, one after the other. The backward pass computes the logits of
-    a part again.
+    The tokens are taken in parts, one after the other. The gradient of a part is computed along
+    with its losses, so that its logits are computed once.
 
     Args:
         x: [N, H].
         table: float32 [V, H], trained or not; the logits are products with it in the dtype of x.
         labels: int32 [N] in [0, V), what the tokens are.
         weights: float32 [N]; 0 for tokens that do not count.
-        smoothing: the share of a target that is spread over all tokens; None for none.
+        smoothing: the share of a target that is spread over all tokens, float32; None in
+            evaluation, whose sums have no gradient.
         bias: float32 [1, V], added to the logits, and not trained; None for none.
         cap: what the logits stay below, as in `capped`.
 
@@ -731,45 +790,55 @@ def token_losses(
     answers = parts.split(labels), parts.split(weights)
     narrow = ops.cast(tf.convert_to_tensor(table), x.dtype)
 
-    def part(
-        x: Tensor, labels: Tensor, weights: Tensor, table: Tensor = narrow
-    ) -> tuple[Tensor, Tensor]:
-        logits = ops.cast(tf.matmul(x, table, transpose_b=True), tf.float32)
-        if bias is not None:
-            logits += bias
-        logits = capped(logits, cap)
-        if smoothing is None:
+    def logits_of(x: Tensor) -> Tensor:
+        logits = ops.cast(tf.matmul(x, narrow, transpose_b=True), tf.float32)
+        return capped(logits if bias is None else logits + bias, cap)
+
+    if smoothing is None:
+
+        def part(x: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+            logits = logits_of(x)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        else:
-            spread = smoothing / vocab
-            target = tf.one_hot(labels, vocab, 1 - smoothing + spread, spread)
-            losses = tf.nn.softmax_cross_entropy_with_logits(target, logits)
-        right = ops.same(tf.argmax(logits, -1), labels)
-        return encoded.weighted(losses, weights), tf.reduce_sum(right * weights)
+            right = ops.same(tf.argmax(logits, -1), labels)
+            return encoded.weighted(losses, weights), tf.reduce_sum(right * weights)
+
+        sums = _each(part, (parts.split(x), *answers), (tf.float32, tf.float32))
+        return tuple(tf.reduce_sum(values) for values in sums)
+
+    def step(i: Tensor, loss: Tensor, right: Tensor, dx: tf.TensorArray, *dtable: Tensor) -> tuple:
+        own = rows[i]
+        logits = logits_of(own)
+        known = (values[i] for values in answers)
+        losses, rights, slopes = ops.token_losses(logits, *known, smoothing)
+        if cap is not None:
+            slopes *= 1 - tf.square(logits / cap)
+        slopes = ops.cast(slopes, x.dtype)
+        across = (tf.matmul(slopes, own, transpose_a=True) for _ in dtable)
+        return (
+            i + 1,
+            loss + tf.reduce_sum(losses),
+            right + tf.reduce_sum(rights),
+            dx.write(i, tf.matmul(slopes, narrow)),
+            *(d + ops.cast(part, d.dtype) for d, part in zip(dtable, across)),
+        )
+
+    rows = parts.split(x)
 
     @tf.custom_gradient
     def apply(x: Tensor, table: Tensor) -> tuple[tuple[Tensor, Tensor], Callable[..., Any]]:
         del table  # `narrow` is what products take
-        rows = parts.split(x)
-        sums = _each(part, (rows, *answers), (tf.float32, tf.float32))
+        dx = tf.TensorArray(x.dtype, parts.number, element_shape=[None, width])
+        start = (tf.constant(0), 0.0, 0.0, dx, *([tf.zeros([vocab, width])] if trained else []))
+        _, loss, right, dx, *dtable = tf.while_loop(
+            lambda i, *_: i < parts.number, step, start, parallel_iterations=1
+        )
+        down = parts.join(dx.stack())
 
-        def gradient(dloss: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-            def step(i: Tensor, dx: tf.TensorArray, *dtable: Tensor) -> tuple[Any, ...]:
-                own = (rows[i], narrow)
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(own)
-                    loss, _ = part(own[0], *(values[i] for values in answers), own[1])
-                down, across = tape.gradient(loss, own, dloss)
-                return i + 1, dx.write(i, down), *(d + ops.cast(across, d.dtype) for d in dtable)
+        def gradient(dloss: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None]:
+            dx = ops.cast(ops.cast(down, tf.float32) * dloss, x.dtype)
+            return dx, dtable[0] * dloss if trained else None
 
-            dx = tf.TensorArray(x.dtype, parts.number, element_shape=[None, width])
-            start = (tf.constant(0), dx, *([tf.zeros([vocab, width])] if trained else []))
-            _, dx, *dtable = tf.while_loop(
-                lambda i, *_: i < parts.number, step, start, parallel_iterations=1
-            )
-            return parts.join(dx.stack()), dtable[0] if trained else None
-
-        return tuple(tf.reduce_sum(values) for values in sums), gradient
+        return (loss, right), gradient
 
     return apply(x, tf.convert_to_tensor(table))
 

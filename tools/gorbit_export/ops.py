@@ -23,11 +23,12 @@ from typing import Any, Callable
 import tensorflow as tf
 
 Tensor = tf.Tensor
+_Block = Callable[..., Any]
 _PHILOX = 1  # tensorflow/core/framework/rng_alg.h
 _IMPLEMENTS = "_implements"
 
 
-def block(body: Callable[..., Any]) -> Callable[..., Any]:
+def block(body: _Block) -> _Block:
     """Turns `body` into a graph function that implements "gorbit.NAME", NAME being the body's.
 
     There is a function for each set of keyword arguments, which are no arguments of it.
@@ -35,7 +36,7 @@ def block(body: Callable[..., Any]) -> Callable[..., Any]:
     name = body.__name__.strip("_")
 
     @functools.cache
-    def made(**known: Any) -> Callable[..., Any]:
+    def made(**known: Any) -> _Block:
         def function(*args: Tensor) -> Any:
             return body(*args, **known)
 
@@ -493,7 +494,25 @@ def _gelu_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return cast(dx, dtype), _bias_gradient(dx), cast(x * cdf, dtype)
 
 
-def _gelu_product(z: Tensor, bias: Bias, kernel: Tensor) -> Tensor:
+@block
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return cast(gelu_tanh(_wide(x)), x.dtype)
+
+
+@block
+def _gelu_tanh_gradient(dy: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    dtype, dy, x = x.dtype, _wide(dy), _wide(x)
+    factor, square = math.sqrt(2 / math.pi), tf.square(x)
+    inner = tf.tanh(factor * x * (1 + 0.044715 * square))
+    cdf = 0.5 + 0.5 * inner
+    slope = 0.5 * (1 - tf.square(inner)) * factor * (1 + 3 * 0.044715 * square)
+    dx = dy * (cdf + x * slope)
+    return cast(dx, dtype), _bias_gradient(dx), cast(x * cdf, dtype)
+
+
+def _gelu_product(
+    z: Tensor, bias: Bias, kernel: Tensor, forward: _Block, backward: _Block
+) -> Tensor:
     """Computes gelu(z + bias) @ kernel.
 
     The kernel's gradient needs the output of GELU. GELU's own gradient can recompute it
@@ -509,11 +528,11 @@ def _gelu_product(z: Tensor, bias: Bias, kernel: Tensor) -> Tensor:
 
         def gradient(dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             dgelu = tf.matmul(dy, kernel, transpose_b=True)
-            dx, dbias, y = _gelu_gradient(_ours(dgelu), _ours(x))
+            dx, dbias, y = backward(_ours(dgelu), _ours(x))
             dkernel = tf.matmul(cast(y, z.dtype), dy, transpose_a=True)
             return cast(dx, z.dtype), dbias, dkernel
 
-        return tf.matmul(cast(_gelu(_ours(x)), z.dtype), kernel), gradient
+        return tf.matmul(cast(forward(_ours(x)), z.dtype), kernel), gradient
 
     return apply(z, bias.full, kernel)
 
@@ -543,9 +562,10 @@ ACTIVATIONS = ("gelu", *_ACTIVATIONS)
 
 def activate(name: str, x: Tensor) -> Tensor:
     """Computes an activation function, `name` being one of ACTIVATIONS."""
-    if name == "gelu" and generates(x):
-        return _gelu(x)
-    return gelu(x) if name == "gelu" else _ACTIVATIONS[name](x)
+    function = gelu if name == "gelu" else _ACTIVATIONS[name]
+    if generates(x) and function in (gelu, gelu_tanh):
+        return _gelu(x) if function is gelu else _gelu_tanh(x)
+    return function(x)
 
 
 def activated_product(name: str, z: Tensor, bias: Bias, kernel: Tensor) -> Tensor:
@@ -561,7 +581,9 @@ def activated_product(name: str, z: Tensor, bias: Bias, kernel: Tensor) -> Tenso
         [T, H] of the same dtype.
     """
     if name == "gelu":
-        return _gelu_product(z, bias, kernel)
+        return _gelu_product(z, bias, kernel, _gelu, _gelu_gradient)
+    if _ACTIVATIONS[name] is gelu_tanh:
+        return _gelu_product(z, bias, kernel, _gelu_tanh, _gelu_tanh_gradient)
     x = add_bias(z, bias.full)
     return tf.matmul(_ACTIVATIONS[name](x), kernel)
 
@@ -586,18 +608,33 @@ def _score_factor(size: int) -> float:
     return 1 / math.sqrt(size)
 
 
+def before(sequence_ids: Tensor) -> Tensor:
+    """Which positions are of the same sequence and not behind, bool [R, S, S] of int32 [R, S]."""
+    # In int64, because GPUs leave comparisons of int32 to the host.
+    ids = tf.cast(sequence_ids, tf.int64)
+    places = tf.range(tf.cast(tf.shape(ids)[1], tf.int64))
+    return tf.equal(ids[:, :, None], ids[:, None, :]) & (places[:, None] >= places[None, :])
+
+
 def _attention_weights(
-    query: Tensor, key: Tensor, sequence_ids: Tensor, more: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    sequence_ids: Tensor,
+    more: Tensor | None = None,
+    causal: bool = False,
 ) -> Tensor:
     """Returns the softmax of the scores, float32 [R, heads, S, S].
 
     The query is scaled; `more`, in float32, is added to the scores.
     """
-    # In int64, because GPUs leave comparisons of int32 to the host.
-    ids = tf.cast(sequence_ids, tf.int64)
-    same = tf.equal(ids[:, :, None], ids[:, None, :])
+    if causal:
+        seen = before(sequence_ids)
+    else:
+        # In int64, because GPUs leave comparisons of int32 to the host.
+        ids = tf.cast(sequence_ids, tf.int64)
+        seen = tf.equal(ids[:, :, None], ids[:, None, :])
     # Finite, so that a softmax over nothing but padding is not NaN.
-    bias = tf.where(same, 0.0, -1e9)[:, None, :, :]
+    bias = tf.where(seen, 0.0, -1e9)[:, None, :, :]
     scores = _wide(tf.matmul(query, key, transpose_b=True))
     return tf.nn.softmax((scores if more is None else scores + more) + bias)
 
@@ -611,13 +648,36 @@ def _join_heads(x: Tensor, width: int) -> Tensor:
 # place, and as a number, by which shapes are known.
 
 
+def _context(qkv: Tensor, sequence_ids: Tensor, number: int, causal: bool) -> Tensor:
+    query, key, value = tf.unstack(_by_head(qkv, sequence_ids, number), num=3)
+    query = _scaled(query, _score_factor(query.shape[-1]))
+    weights = cast(_attention_weights(query, key, sequence_ids, causal=causal), qkv.dtype)
+    return _join_heads(tf.matmul(weights, value), qkv.shape[1] // 3)
+
+
 @block
 def _attention(qkv: Tensor, sequence_ids: Tensor, heads: Tensor, *, number: int) -> Tensor:
     del heads
-    query, key, value = tf.unstack(_by_head(qkv, sequence_ids, number), num=3)
-    query = _scaled(query, _score_factor(query.shape[-1]))
-    weights = cast(_attention_weights(query, key, sequence_ids), qkv.dtype)
-    return _join_heads(tf.matmul(weights, value), qkv.shape[1] // 3)
+    return _context(qkv, sequence_ids, number, False)
+
+
+@block
+def _causal_attention(qkv: Tensor, sequence_ids: Tensor, heads: Tensor, *, number: int) -> Tensor:
+    del heads
+    return _context(qkv, sequence_ids, number, True)
+
+
+def _context_dropout(
+    qkv: Tensor, sequence_ids: Tensor, rate: Tensor, random: Random, number: int, causal: bool
+) -> tuple[Tensor, ...]:
+    x = _wide(_by_head(qkv, sequence_ids, number))
+    x = cast(x * _factors(x.shape[-1], rate), qkv.dtype)
+    query, key, value = tf.unstack(x, num=3)
+    weights = cast(_attention_weights(query, key, sequence_ids, causal=causal), qkv.dtype)
+    keep = _keep(weights, rate, random)
+    dropped = tf.where(keep, weights, tf.zeros([], weights.dtype))
+    context = _join_heads(tf.matmul(dropped, value), qkv.shape[1] // 3)
+    return context, query, key, value, weights, dropped
 
 
 @block
@@ -632,18 +692,27 @@ def _attention_dropout(
     number: int,
 ) -> tuple[Tensor, ...]:
     del heads
-    x = _wide(_by_head(qkv, sequence_ids, number))
-    x = cast(x * _factors(x.shape[-1], rate), qkv.dtype)
-    query, key, value = tf.unstack(x, num=3)
-    weights = cast(_attention_weights(query, key, sequence_ids), qkv.dtype)
-    keep = _keep(weights, rate, Random(random_key, random_counter))
-    dropped = tf.where(keep, weights, tf.zeros([], weights.dtype))
-    context = _join_heads(tf.matmul(dropped, value), qkv.shape[1] // 3)
-    return context, query, key, value, weights, dropped
+    random = Random(random_key, random_counter)
+    return _context_dropout(qkv, sequence_ids, rate, random, number, False)
 
 
 @block
-def _attention_dropout_gradient(
+def _causal_attention_dropout(
+    qkv: Tensor,
+    sequence_ids: Tensor,
+    heads: Tensor,
+    rate: Tensor,
+    random_key: Tensor,
+    random_counter: Tensor,
+    *,
+    number: int,
+) -> tuple[Tensor, ...]:
+    del heads
+    random = Random(random_key, random_counter)
+    return _context_dropout(qkv, sequence_ids, rate, random, number, True)
+
+
+def _context_gradient(
     dy: Tensor,
     qkv: Tensor,
     sequence_ids: Tensor,
@@ -675,46 +744,100 @@ def _attention_dropout_gradient(
     return cast(dqkv, dy.dtype), _bias_gradient(dqkv)
 
 
+@block
+def _attention_dropout_gradient(*args: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    return _context_gradient(*args, number=number)
+
+
+@block
+def _causal_attention_dropout_gradient(*args: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    return _context_gradient(*args, number=number)
+
+
 def attention(
     qkv: Tensor,
-    bias: Bias,
+    bias: Bias | None,
     sequence_ids: Tensor,
     heads: int,
     rate: Tensor | None = None,
     random: Random | None = None,
+    causal: bool = False,
 ) -> Tensor:
     """Computes multi-head self-attention (Vaswani et al. 2017) within sequences of packed rows.
 
     Args:
         qkv: [R * S, 3 * H], the product that holds query, key and value
             side by side, each head after head.
-        bias: [3 * H], added to that product.
+        bias: [3 * H], added to that product; None for none.
         sequence_ids: int32 [R, S]: a position attends to the positions of its row that have
             the same number.
         heads: number of heads, a divisor of H.
         rate: float32 scalar, dropout rate of the attention weights; unused if random is None.
         random: the site's stream, drawn for [R, heads, S, S]; None for no dropout.
+        causal: a position does not attend to those behind it.
 
     Returns:
         [R * S, H] in the dtype of qkv.
     """
     rest: tuple[Tensor, ...] = (sequence_ids, tf.constant(heads, tf.int32))
     if random is None:
-        return _attention(tf.nn.bias_add(qkv, bias.narrow), *rest, number=heads)
+        plain = _causal_attention if causal else _attention
+        x = qkv if bias is None else tf.nn.bias_add(qkv, bias.narrow)
+        return plain(x, *rest, number=heads)
     rest += (rate, random.key, random.counter)
+    forward, backward = (
+        (_causal_attention_dropout, _causal_attention_dropout_gradient)
+        if causal
+        else (_attention_dropout, _attention_dropout_gradient)
+    )
 
     @tf.custom_gradient
-    def apply(
-        qkv: Tensor, full: Tensor
-    ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
-        del full  # gets a gradient
-        x = tf.nn.bias_add(qkv, bias.narrow)
-        context, *saved = _attention_dropout(x, *rest, number=heads)
-        return context, lambda dy: _attention_dropout_gradient(
-            dy, x, *rest, context, *saved, number=heads
-        )
+    def apply(qkv: Tensor, *full: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
+        x = tf.nn.bias_add(qkv, bias.narrow) if full else qkv
+        context, *saved = forward(x, *rest, number=heads)
 
-    return apply(qkv, bias.full)
+        def gradient(dy: Tensor) -> tuple[Tensor, ...]:
+            dqkv, dbias = backward(dy, x, *rest, context, *saved, number=heads)
+            return (dqkv, dbias) if full else (dqkv,)
+
+        return context, gradient
+
+    return apply(qkv, *([] if bias is None else [bias.full]))
+
+
+@block
+def _token_losses(
+    logits: Tensor, labels: Tensor, weights: Tensor, smoothing: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    vocab = logits.shape[1]
+    spread = smoothing / vocab
+    target = tf.one_hot(labels, vocab, 1 - smoothing + spread, spread)
+    losses = tf.nn.softmax_cross_entropy_with_logits(target, logits)
+    right = same(tf.argmax(logits, -1), labels)
+    slopes = tf.nn.softmax(logits) - target
+    return (
+        tf.math.multiply_no_nan(losses, weights),
+        right * weights,
+        tf.math.multiply_no_nan(slopes, weights[:, None]),
+    )
+
+
+def token_losses(
+    logits: Tensor, labels: Tensor, weights: Tensor, smoothing: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes cross entropies, and their gradient at once.
+
+    Args:
+        logits: float32 [N, V].
+        labels: int32 [N] in [0, V).
+        weights: float32 [N]; what has the weight 0 may be NaN.
+        smoothing: the share of a target that is spread over all of V, a float32 scalar.
+
+    Returns:
+        The losses times weights, float32 [N]; the weights where the label has the first of the
+        largest logits, and else 0, [N]; and the gradient of the losses' sum, [N, V].
+    """
+    return _token_losses(logits, labels, weights, smoothing)
 
 
 def same(x: Tensor, y: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from gorbit_export import bert, causal, layers, ops, task
+from gorbit_export import bert, causal, layers, ops, prenorm, task
 from gorbit_export.seq2seq_config import OFFSET, Seq2SeqConfig
 
 Tensor = tf.Tensor
@@ -96,14 +96,14 @@ class Sublayer(tf.Module):
         dtype: tf.DType,
         weights: list[Tensor],
         body: Callable[[Tensor], Tensor],
-        drop: Callable[[Tensor], Tensor],
+        add: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:
         """Adds dropout of what the body makes of x float32 [N, H] in `dtype`, and normalizes."""
         if self._config.family.relative:
             y = body(ops.cast(self.norm.apply(x, weights), dtype))
-            return x + drop(ops.cast(y, tf.float32))
+            return add(ops.cast(y, tf.float32), x)
         y = body(ops.cast(x, dtype))
-        return self.norm.apply(x + drop(ops.cast(y, tf.float32)), weights)
+        return self.norm.apply(add(ops.cast(y, tf.float32), x), weights)
 
 
 class Attention(Sublayer):
@@ -176,7 +176,7 @@ class FeedForward(Sublayer):
                 z = dropout.drop(z, _NET, dropout.activation)
             return self.feed_forward.apply(z, weights)
 
-        return self.around(x, dtype, weights, body, _dropper(dropout, _NET + 1))
+        return self.around(x, dtype, weights, body, _adder(dropout, _NET + 1))
 
 
 class Layer(tf.Module):
@@ -230,6 +230,12 @@ class Layer(tf.Module):
 
 def _dropper(dropout: Dropout | None, site: int) -> Callable[[Tensor], Tensor]:
     return lambda x: x if dropout is None else dropout.drop(x, site)
+
+
+def _adder(dropout: Dropout | None, site: int) -> Callable[[Tensor, Tensor], Tensor]:
+    if dropout is None:
+        return lambda y, x: x + y
+    return lambda y, x: prenorm.residual(y, x, dropout.hidden, dropout.random.site(site))
 
 
 def _weights_dropper(dropout: Dropout | None, site: int) -> Callable[[Tensor], Tensor]:
@@ -553,19 +559,22 @@ class EncoderDecoder(tf.Module):
         dropout, layer = Dropout.taken(tuple(drawn)), getattr(self, side).layers[0]
 
         def own(query: Tensor, weights: list[Tensor]) -> Tensor:
-            by_row = [
-                _by_row(m.apply(query, weights), ids)
-                for m in (layer.attention.query, layer.attention.key, layer.attention.value)
-            ]
-            drop = _weights_dropper(dropout, _SELF)
-            return causal.attend(*by_row, allowed, layer.attention.shape, drop, bias)
+            part = layer.attention
+            made = [m.apply(query, weights) for m in (part.query, part.key, part.value)]
+            if bias is None:
+                drawn = (dropout.attention, dropout.random.site(_SELF)) if dropout else ()
+                known = (ids, part.shape.number, *drawn)
+                whole = ops.join(made, 1)
+                return ops.attention(whole, None, *known, causal=side == "decoder")
+            drop, by_row = _weights_dropper(dropout, _SELF), [_by_row(y, ids) for y in made]
+            return causal.attend(*by_row, allowed, part.shape, drop, bias)
 
-        x = self._attended(layer.attention, x, tensors, own, _dropper(dropout, _SELF + 1))
+        x = self._attended(layer.attention, x, tensors, own, _adder(dropout, _SELF + 1))
         if memory is not None:
             keys, values, seen = memory(tensors)
             drop = _weights_dropper(dropout, _CROSS)
             to_source = functools.partial(self._to_source, layer, ids, keys, values, seen, drop)
-            x = self._attended(layer.source, x, tensors, to_source, _dropper(dropout, _CROSS + 1))
+            x = self._attended(layer.source, x, tensors, to_source, _adder(dropout, _CROSS + 1))
         return layer.network.apply(x, ops.computes(self._compute), tensors, dropout)
 
     def _attended(
@@ -574,14 +583,14 @@ class EncoderDecoder(tf.Module):
         x: Tensor,
         weights: list[Tensor],
         context: Callable[[Tensor, list[Tensor]], Tensor],
-        drop: Callable[[Tensor], Tensor],
+        add: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:
         """Adds to x what a part's heads give, `context` of its input."""
 
         def body(y: Tensor) -> Tensor:
             return part.output.apply(context(y, weights), weights)
 
-        return part.around(x, ops.computes(self._compute), weights, body, drop)
+        return part.around(x, ops.computes(self._compute), weights, body, add)
 
     @staticmethod
     def _to_source(
@@ -692,16 +701,15 @@ class EncoderDecoder(tf.Module):
             allowed = columns <= tf.cast(position_ids, tf.int64)[:, :, None]
             return causal.attend(query, *known, allowed, part.shape, bias=bias)
 
-        def drop(y: Tensor) -> Tensor:
-            return y
-
-        x = self._attended(layer.attention, x, tensors, own, drop)
+        add = _adder(None, 0)
+        x = self._attended(layer.attention, x, tensors, own, add)
         known = read(source_keys, source), read(source_values, source)
         seen = tf.not_equal(tf.cast(source, tf.int64), 0)[:, None, :]
         # Sequences that have the same source are one row of queries.
         together = tf.reshape(position_ids, [tf.shape(source)[0], -1])
+        drop = _weights_dropper(None, 0)
         to_source = functools.partial(self._to_source, layer, together, *known, seen, drop)
-        x = self._attended(layer.source, x, tensors, to_source, drop)
+        x = self._attended(layer.source, x, tensors, to_source, add)
         return layer.network.apply(x, ops.computes(self._compute), tensors, None)
 
 

@@ -16,6 +16,8 @@
 //	dense_bias_int8, dense_gelu_int8 x, w, bias -> y
 //	gelu                             x -> y
 //	gelu_gradient                    dy, x -> dx, dbias, y
+//	gelu_tanh                        x -> y
+//	gelu_tanh_gradient               dy, x -> dx, dbias, y
 //	residual_norm                    x, residual, scale, offset, epsilon -> y
 //	residual_norm_dropout            ..., rate, key, counter -> y, and the gradient's inputs
 //	residual_norm_dropout_gradient   dy, scale, rate, key, counter, ... -> dx, dbias, dresidual, dscale, doffset
@@ -30,9 +32,13 @@
 //	attention                        qkv, sequence_ids, heads -> context
 //	attention_dropout                ..., rate, key, counter -> context, and the gradient's inputs
 //	attention_dropout_gradient       dy, qkv, ... -> dqkv, dbias
+//	causal_attention                 qkv, sequence_ids, heads -> context
+//	causal_attention_dropout         ..., rate, key, counter -> context, and the gradient's inputs
+//	causal_attention_dropout_gradient dy, qkv, ... -> dqkv, dbias
 //	local_attention                  qkv, sequence_ids, heads, window -> context
 //	local_attention_dropout          ..., rate, key, counter -> context, and the gradient's inputs
 //	local_attention_dropout_gradient dy, qkv, ... -> dqkv
+//	token_losses                     logits, labels, weights, smoothing -> losses, right, dlogits
 //	next_product                     x, w -> y
 //	next_product_transposed          x, w -> y
 //	next_normed_products             x, scale, epsilon, w0, w1, w2 -> y0, y1, y2

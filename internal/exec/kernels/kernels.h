@@ -118,12 +118,22 @@ typedef struct {
   float* y;
 } Rotary;
 
-// window is how far apart positions may be that attend to each other; 0 for any distance. qkv,
-// context, dy, y and dqkv are bfloat16 if narrow, and float32 if not. All is computed in float32.
+// Logits and what a loss makes of them: dlogits, the gradient, may be in the memory of the logits.
+typedef struct {
+  int64_t rows, width;
+  const float *logits, *weights;
+  const int32_t* labels;  // each below width
+  float smoothing;
+  float *losses, *right, *dlogits;
+} TokenLosses;
+
+// window is how far apart positions may be that attend to each other; 0 for any distance. If causal,
+// none attends to those behind it. qkv, context, dy, y and dqkv are bfloat16 if narrow, and float32 if
+// not. All is computed in float32.
 typedef struct {
   int64_t row_length, width, heads, window, runs;
   const Run* run;
-  bool narrow;
+  bool narrow, causal;
   const void *qkv, *context, *dy;
   const float* saved;
   Dropout dropout;
@@ -287,11 +297,14 @@ typedef struct {
   const char* name;
   void (*gelu)(void*, int64_t);
   void (*gelu_gradient)(void*, int64_t);
+  void (*gelu_tanh)(void*, int64_t);
+  void (*gelu_tanh_gradient)(void*, int64_t);
   void (*norm)(void*, int64_t);
   void (*norm_gradient)(void*, int64_t);
   void (*scale_norm)(void*, int64_t);
   void (*scale_norm_gradient)(void*, int64_t);
   void (*residual)(void*, int64_t);
+  void (*token_losses)(void*, int64_t);
   void (*geglu)(void*, int64_t);
   void (*geglu_gradient)(void*, int64_t);
   void (*rotary)(void*, int64_t);

@@ -175,24 +175,33 @@ static bool narrow(Call* c, int i) {
   return yes;
 }
 
-// gelu(x) -> y
-static void gelu(void* unused, TF_OpKernelContext* context) {
-  (void)unused;
+// A task of gorbit_parallel.
+typedef void (*Task)(void*, int64_t);
+
+// gelu(x) -> y, and gelu_tanh(x) -> y
+static void activate(TF_OpKernelContext* context, Task task) {
   Call c = begin(context);
   int64_t dims[2];
   matrix(&c, 0, dims);
   Gelu g = {.rows = dims[0], .width = dims[1], .narrow = narrow(&c, 0)};
   g.y = instead(&c, 0, 0, 2, dims);
   g.x = vector(&c, 0, dims[0] * dims[1]);
-  if (ok(&c)) {
-    gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu, &g);
-  }
+  if (ok(&c)) gorbit_parallel(blocks(dims[0]), task, &g);
   end(&c);
 }
 
-// gelu_gradient(dy, x) -> dx, dbias, y
-static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
+static void gelu(void* unused, TF_OpKernelContext* context) {
   (void)unused;
+  activate(context, gorbit_tasks()->gelu);
+}
+
+static void gelu_tanh(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  activate(context, gorbit_tasks()->gelu_tanh);
+}
+
+// gelu_gradient(dy, x) -> dx, dbias, y, and gelu_tanh_gradient(dy, x) -> dx, dbias, y
+static void activate_gradient(TF_OpKernelContext* context, Task task) {
   Call c = begin(context);
   int64_t dims[2];
   matrix(&c, 0, dims);
@@ -203,9 +212,41 @@ static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
   g.dy = vector(&c, 0, dims[0] * dims[1]), g.x = vector(&c, 1, dims[0] * dims[1]);
   g.partial = temporary(&c, blocks(dims[0]) * dims[1]);
   if (ok(&c)) {
-    gorbit_parallel(blocks(dims[0]), gorbit_tasks()->gelu_gradient, &g);
+    gorbit_parallel(blocks(dims[0]), task, &g);
     gather(g.partial, blocks(dims[0]), dims[1], dims[1], dbias);
   }
+  end(&c);
+}
+
+static void gelu_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  activate_gradient(context, gorbit_tasks()->gelu_gradient);
+}
+
+static void gelu_tanh_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  activate_gradient(context, gorbit_tasks()->gelu_tanh_gradient);
+}
+
+// token_losses(logits, labels, weights, smoothing) -> losses, right, dlogits
+static void token_losses(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  TokenLosses t = {.rows = dims[0], .width = dims[1]};
+  t.dlogits = instead(&c, 0, 2, 2, dims);
+  t.logits = vector(&c, 0, dims[0] * dims[1]);
+  t.labels = (const int32_t*)vector(&c, 1, dims[0]);
+  t.weights = vector(&c, 2, dims[0]);
+  t.smoothing = scalar(&c, 3);
+  t.losses = output(&c, 0, 1, dims), t.right = output(&c, 1, 1, dims);
+  for (int64_t i = 0; ok(&c) && i < dims[0]; i++) {
+    if (t.labels[i] < 0 || t.labels[i] >= dims[1]) {
+      fail(&c, TF_INVALID_ARGUMENT, "a label is no row of the vocabulary");
+    }
+  }
+  if (ok(&c)) gorbit_parallel(blocks(dims[0]), gorbit_tasks()->token_losses, &t);
   end(&c);
 }
 
@@ -567,11 +608,16 @@ static void clear(const Attention* a, int64_t rows, void* out, int64_t width) {
   }
 }
 
+// What attention sees: all of a sequence, what is in a window, or what comes before.
+typedef enum { kSeesAll, kSeesNear, kSeesBefore } Sight;
+
 // The inputs that forward and backward have in common: qkv, sequence_ids and heads, and the window of
 // local attention, starting at input i.
-static Attention shape(Call* c, int i, bool local, int64_t* rows, int64_t* tokens) {
+static Attention shape(Call* c, int i, Sight sight, int64_t* rows, int64_t* tokens) {
   TF_Tensor *qkv = input(c, i), *ids = input(c, i + 1), *heads = input(c, i + 2);
-  Attention a = {.qkv = floats(qkv), .narrow = qkv != NULL && TF_TensorType(qkv) == TF_BFLOAT16};
+  Attention a = {.qkv = floats(qkv), .narrow = qkv != NULL && TF_TensorType(qkv) == TF_BFLOAT16,
+                 .causal = sight == kSeesBefore};
+  bool local = sight == kSeesNear;
   *rows = dim(c, ids, 2, 0);
   a.row_length = dim(c, ids, 2, 1);
   *tokens = dim(c, qkv, 2, 0);
@@ -596,10 +642,11 @@ static Attention shape(Call* c, int i, bool local, int64_t* rows, int64_t* token
 // attention(qkv, sequence_ids, heads) -> context, and
 // attention_dropout(..., rate, key, counter) -> context, query, key, value, weights, dropped;
 // local attention has a window behind heads. qkv and all outputs are float32, or all bfloat16.
-static void attend(TF_OpKernelContext* context, bool train, bool local) {
+static void attend(TF_OpKernelContext* context, bool train, Sight sight) {
   Call c = begin(context);
   int64_t rows, tokens;
-  Attention a = shape(&c, 0, local, &rows, &tokens);
+  Attention a = shape(&c, 0, sight, &rows, &tokens);
+  int local = sight == kSeesNear;
   TF_DataType type = number_type(&a);
   a.y = output_of(&c, 0, type, 2, (int64_t[]){tokens, a.width});
   if (train) {
@@ -621,33 +668,44 @@ static void attend(TF_OpKernelContext* context, bool train, bool local) {
 
 static void attention(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  attend(context, false, false);
+  attend(context, false, kSeesAll);
 }
 
 static void attention_dropout(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  attend(context, true, false);
+  attend(context, true, kSeesAll);
 }
 
 static void local_attention(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  attend(context, false, true);
+  attend(context, false, kSeesNear);
 }
 
 static void local_attention_dropout(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  attend(context, true, true);
+  attend(context, true, kSeesNear);
+}
+
+static void causal_attention(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend(context, false, kSeesBefore);
+}
+
+static void causal_attention_dropout(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend(context, true, kSeesBefore);
 }
 
 // attention_dropout_gradient(dy, qkv, sequence_ids, heads, rate, key, counter, context, query,
 // key, value, weights, dropped) -> dqkv, dbias; local attention has a window behind heads, and no
 // dbias.
-static void attend_gradient(TF_OpKernelContext* context, bool local) {
+static void attend_gradient(TF_OpKernelContext* context, Sight sight) {
   Call c = begin(context);
   int64_t rows, tokens, dims[2];
   matrix(&c, 1, dims);
   void* dqkv = instead(&c, 1, 0, 2, dims);
-  Attention a = shape(&c, 1, local, &rows, &tokens);
+  Attention a = shape(&c, 1, sight, &rows, &tokens);
+  int local = sight == kSeesNear;
   int64_t width = 3 * a.width;
   a.dy = vector(&c, 0, tokens * a.width);
   a.dropout = dropout(&c, 4 + local, 5 + local, 6 + local);
@@ -668,12 +726,17 @@ static void attend_gradient(TF_OpKernelContext* context, bool local) {
 
 static void attention_dropout_gradient(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  attend_gradient(context, false);
+  attend_gradient(context, kSeesAll);
 }
 
 static void local_attention_dropout_gradient(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  attend_gradient(context, true);
+  attend_gradient(context, kSeesNear);
+}
+
+static void causal_attention_dropout_gradient(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend_gradient(context, kSeesBefore);
 }
 
 static void copy(TF_OpKernelContext* unused, TF_Tensor* from, TF_Tensor* to) {
@@ -1307,6 +1370,15 @@ static const struct {
    {"dy: " type, "qkv: " type, "sequence_ids: int32", "heads: int32", DRAWN, "context: " type,     \
     SAVED(type)},                                                                                  \
    {"dqkv: " type, "dbias: float"}},                                                               \
+  {"GorbitCausalAttention" suffix, causal_attention, unknown, false,                               \
+   {"qkv: " type, "sequence_ids: int32", "heads: int32"}, {"context: " type}},                     \
+  {"GorbitCausalAttentionDropout" suffix, causal_attention_dropout, unknown, false,                \
+   {"qkv: " type, "sequence_ids: int32", "heads: int32", DRAWN}, {"context: " type, SAVED(type)}}, \
+  {"GorbitCausalAttentionDropoutGradient" suffix, causal_attention_dropout_gradient, unknown,      \
+   false,                                                                                          \
+   {"dy: " type, "qkv: " type, "sequence_ids: int32", "heads: int32", DRAWN, "context: " type,     \
+    SAVED(type)},                                                                                  \
+   {"dqkv: " type, "dbias: float"}},                                                               \
   {"GorbitLocalAttention" suffix, local_attention, unknown, false,                                 \
    {"qkv: " type, "sequence_ids: int32", "heads: int32", "window: int32"}, {"context: " type}},    \
   {"GorbitLocalAttentionDropout" suffix, local_attention_dropout, unknown, false,                  \
@@ -1322,6 +1394,9 @@ static const struct {
 #define PRODUCT(suffix, type, gradient)                                                            \
   {"GorbitGelu" suffix, gelu, same, false, {"x: " type}, {"y: " type}},                            \
   {"GorbitGeluGradient" suffix, gelu_gradient, same, false, {"dy: " type, "x: " type},             \
+   {"dx: " type, "dbias: float", "y: " type}},                                                     \
+  {"GorbitGeluTanh" suffix, gelu_tanh, same, false, {"x: " type}, {"y: " type}},                   \
+  {"GorbitGeluTanhGradient" suffix, gelu_tanh_gradient, same, false, {"dy: " type, "x: " type},    \
    {"dx: " type, "dbias: float", "y: " type}},                                                     \
   {"GorbitResidualNorm" suffix, residual_norm, same, false,                                        \
    {"x: " type, "residual: float", "scale: float", "offset: float", "epsilon: float"},             \
@@ -1353,6 +1428,9 @@ static const struct {
     {"GorbitScaleNormGradient", scale_norm_gradient, same, false,
      {"dy: float", "x: float", "scale: float", "mean: float", "reciprocal: float"},
      {"dx: float", "dscale: float"}},
+    {"GorbitTokenLosses", token_losses, unknown, false,
+     {"logits: float", "labels: int32", "weights: float", "smoothing: float"},
+     {"losses: float", "right: float", "dlogits: float"}},
     {"GorbitResidualDropout", residual_dropout, same, false,
      {"x: float", "residual: float", DRAWN}, {"y: float", "keep: bool"}},
     {"GorbitResidualDropoutGradient", residual_dropout_gradient, same, false,

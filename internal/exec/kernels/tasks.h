@@ -52,31 +52,56 @@ INLINE void NAME(write_some)(void* to, int64_t i, vf x, int64_t n, bool narrow) 
   }
 }
 
-INLINE void NAME(gelu_of)(const Gelu* g, int64_t block, bool narrow) {
+// An activation of x and its derivative. That of GELU is Phi(x) + x exp(-x^2 / 2) / sqrt(2 pi).
+INLINE vf NAME(activation)(vf x, vf* derivative, const bool approximate) {
+  if (!approximate) {
+    vf e, p = NAME(phi)(x, &e);
+    *derivative = p + x * e * 0.39894228f;
+    return x * p;
+  }
+  // x times the sigmoid of 2 u, u being sqrt(2 / pi) (x + 0.044715 x^3): (1 + tanh(u)) / 2.
+  vf square = x * x, u = 1.5957691f * x * (1.0f + 0.044715f * square);
+  vf e = NAME(exp)(NAME(select)(u < 0.0f, u, -u)), s = 1.0f / (1.0f + e), low = e * s;
+  vf p = NAME(select)(u < 0.0f, low, s), q = NAME(select)(u < 0.0f, s, low);
+  *derivative = p + p * q * 1.5957691f * x * (1.0f + 0.134145f * square);
+  return x * p;
+}
+
+INLINE void NAME(gelu_of)(const Gelu* g, int64_t block, const bool narrow, const bool approximate) {
   int64_t begin = block * kBlockRows * g->width, end = g->rows * g->width;
   if (end > begin + kBlockRows * g->width) end = begin + kBlockRows * g->width;
-  vf e;
+  vf unused;
   int64_t i = begin;
   for (; i + W <= end; i += W) {
     vf x = NAME(read_some)(g->x, i, W, narrow);
-    NAME(write_some)(g->y, i, x * NAME(phi)(x, &e), W, narrow);
+    NAME(write_some)(g->y, i, NAME(activation)(x, &unused, approximate), W, narrow);
   }
   if (i < end) {
     vf x = NAME(read_some)(g->x, i, end - i, narrow);
-    NAME(write_some)(g->y, i, x * NAME(phi)(x, &e), end - i, narrow);
+    NAME(write_some)(g->y, i, NAME(activation)(x, &unused, approximate), end - i, narrow);
   }
 }
 
 static void NAME(gelu)(void* argument, int64_t block) {
   const Gelu* g = argument;
   if (g->narrow) {
-    NAME(gelu_of)(g, block, true);
+    NAME(gelu_of)(g, block, true, false);
   } else {
-    NAME(gelu_of)(g, block, false);
+    NAME(gelu_of)(g, block, false, false);
   }
 }
 
-INLINE void NAME(gelu_gradient_of)(const Gelu* g, int64_t block, bool narrow) {
+static void NAME(gelu_tanh)(void* argument, int64_t block) {
+  const Gelu* g = argument;
+  if (g->narrow) {
+    NAME(gelu_of)(g, block, true, true);
+  } else {
+    NAME(gelu_of)(g, block, false, true);
+  }
+}
+
+INLINE void NAME(gelu_gradient_of)(const Gelu* g, int64_t block, const bool narrow,
+                                   const bool approximate) {
   int64_t begin = block * kBlockRows, end = begin + kBlockRows;
   if (end > g->rows) end = g->rows;
   float* sum = g->partial + block * g->width;
@@ -84,19 +109,19 @@ INLINE void NAME(gelu_gradient_of)(const Gelu* g, int64_t block, bool narrow) {
   // y and dx may be in the memory of x and dy, if nobody else needs them.
   for (int64_t row = begin; row < end; row++) {
     int64_t at = row * g->width, j = 0;
-    vf e;
+    vf derivative;
     for (; j + W <= g->width; j += W) {
-      vf v = NAME(read_some)(g->x, at + j, W, narrow), p = NAME(phi)(v, &e);
-      vf d = NAME(read_some)(g->dy, at + j, W, narrow) * (p + v * e * 0.39894228f);
-      NAME(write_some)(g->y, at + j, v * p, W, narrow);
+      vf y = NAME(activation)(NAME(read_some)(g->x, at + j, W, narrow), &derivative, approximate);
+      vf d = NAME(read_some)(g->dy, at + j, W, narrow) * derivative;
+      NAME(write_some)(g->y, at + j, y, W, narrow);
       NAME(write_some)(g->dx, at + j, d, W, narrow);
       STORE(sum + j, LOAD(sum + j) + d);
     }
     if (j < g->width) {
       int64_t n = g->width - j;
-      vf v = NAME(read_some)(g->x, at + j, n, narrow), p = NAME(phi)(v, &e);
-      vf d = NAME(read_some)(g->dy, at + j, n, narrow) * (p + v * e * 0.39894228f);
-      NAME(write_some)(g->y, at + j, v * p, n, narrow);
+      vf y = NAME(activation)(NAME(read_some)(g->x, at + j, n, narrow), &derivative, approximate);
+      vf d = NAME(read_some)(g->dy, at + j, n, narrow) * derivative;
+      NAME(write_some)(g->y, at + j, y, n, narrow);
       NAME(write_some)(g->dx, at + j, d, n, narrow);
       for (int64_t k = 0; k < n; k++) sum[j + k] += d[k];
     }
@@ -106,9 +131,18 @@ INLINE void NAME(gelu_gradient_of)(const Gelu* g, int64_t block, bool narrow) {
 static void NAME(gelu_gradient)(void* argument, int64_t block) {
   const Gelu* g = argument;
   if (g->narrow) {
-    NAME(gelu_gradient_of)(g, block, true);
+    NAME(gelu_gradient_of)(g, block, true, false);
   } else {
-    NAME(gelu_gradient_of)(g, block, false);
+    NAME(gelu_gradient_of)(g, block, false, false);
+  }
+}
+
+static void NAME(gelu_tanh_gradient)(void* argument, int64_t block) {
+  const Gelu* g = argument;
+  if (g->narrow) {
+    NAME(gelu_gradient_of)(g, block, true, true);
+  } else {
+    NAME(gelu_gradient_of)(g, block, false, true);
   }
 }
 
@@ -366,6 +400,53 @@ static void NAME(scale_norm_gradient)(void* argument, int64_t block) {
   }
 }
 
+// Cross entropies of softmaxes and their gradient. Rows of weight 0 may hold anything.
+static void NAME(token_losses)(void* argument, int64_t block) {
+  const TokenLosses* a = argument;
+  int64_t begin = block * kBlockRows, end = begin + kBlockRows, width = a->width;
+  if (end > a->rows) end = a->rows;
+  float spread = a->smoothing / (float)width, kept = 1 - a->smoothing;
+  for (int64_t row = begin; row < end; row++) {
+    const float* x = a->logits + row * width;
+    float *y = a->dlogits + row * width, weight = a->weights[row];
+    a->losses[row] = a->right[row] = 0;
+    if (weight == 0) {
+      memset(y, 0, (size_t)width * 4);
+      continue;
+    }
+    int64_t label = a->labels[row];
+    vf top = NAME(set)(x[0]), sum = {}, powers = {};
+    for (int64_t j = 0; j < width; j += W) {
+      int64_t n = width - j < W ? width - j : W;
+      vf v = NAME(set)(x[0]);
+      memcpy(&v, x + j, (size_t)n * 4);
+      top = NAME(select)(top > v, top, v);
+      sum += NAME(some)(x + j, n);
+    }
+    float most = top[0], own = x[label];
+    for (int k = 1; k < W; k++) most = top[k] > most ? top[k] : most;
+    bool first = own == most;
+    for (int64_t j = 0; j < label && first; j++) first = x[j] != most;
+    for (int64_t j = 0; j < width; j += W) {
+      int64_t n = width - j < W ? width - j : W;
+      vf v = NAME(set)(-INFINITY);
+      memcpy(&v, x + j, (size_t)n * 4);
+      v = NAME(exp)(v - most);
+      powers += v;
+      NAME(keep)(y + j, v, n);
+    }
+    float all = NAME(sum)(powers), share = weight / all;
+    float spent = a->smoothing * most - spread * NAME(sum)(sum);
+    a->losses[row] = weight * (logf(all) + kept * (most - own) + spent);
+    a->right[row] = first ? weight : 0;
+    for (int64_t j = 0; j < width; j += W) {
+      int64_t n = width - j < W ? width - j : W;
+      NAME(keep)(y + j, NAME(some)(y + j, n) * share - weight * spread, n);
+    }
+    y[label] -= weight * kept;
+  }
+}
+
 // Without a residual: dropout alone, which is its own gradient.
 static void NAME(residual)(void* argument, int64_t block) {
   Residual* a = argument;
@@ -601,7 +682,8 @@ INLINE void NAME(transpose)(float* to, int64_t columns, const float* from, int64
 
 // Goes to the next queries, and copies what they need; false after the last. With a window they are
 // those of a block of as many positions of the row, and the keys those of the block and its two
-// neighbours. For the gradient v becomes 0, as dk: theirs is added up there.
+// neighbours; if causal, keys are those up to the last query. For the gradient v becomes 0, as dk:
+// theirs is added up there.
 INLINE bool NAME(next)(const Attention* a, NAME(Room) * r, bool gradient) {
   if (r->last == r->n) return false;
   int64_t end = r->n, w = a->window, before = r->low, d = r->d, dp = r->dp, h = a->width;
@@ -612,6 +694,7 @@ INLINE bool NAME(next)(const Attention* a, NAME(Room) * r, bool gradient) {
     if (end > begin + 2 * w) end = begin + 2 * w;
   }
   if (r->last > r->n) r->last = r->n;
+  if (a->causal) end = r->last;
   r->m = end - r->low;
   r->mp = (r->m + W - 1) / W * W;
 
@@ -677,6 +760,7 @@ static void NAME(score)(const Attention* a, const NAME(Room) * r, float* scores)
       for (int64_t j = 0; j < i - w - r->low; j++) scores[j] = -INFINITY;
       if (end > i + w + 1 - r->low) end = i + w + 1 - r->low;
     }
+    if (a->causal) end = i + 1 - r->low;
     for (int64_t j = end; j < r->mp; j++) scores[j] = -INFINITY;
   }
 }
@@ -891,11 +975,14 @@ static const Tasks NAME(tasks) = {
     .name = STRING(ISA),
     .gelu = NAME(gelu),
     .gelu_gradient = NAME(gelu_gradient),
+    .gelu_tanh = NAME(gelu_tanh),
+    .gelu_tanh_gradient = NAME(gelu_tanh_gradient),
     .norm = NAME(norm),
     .norm_gradient = NAME(norm_gradient),
     .scale_norm = NAME(scale_norm),
     .scale_norm_gradient = NAME(scale_norm_gradient),
     .residual = NAME(residual),
+    .token_losses = NAME(token_losses),
     .geglu = NAME(geglu),
     .geglu_gradient = NAME(geglu_gradient),
     .rotary = NAME(rotary),
