@@ -22,7 +22,7 @@ SENTENCES, QUICK_SENTENCES = 256, 32
 """Sentences of a file."""
 SINGLE, QUICK_SINGLE = 100, 12
 """Sentences that are translated one after the other."""
-TRAINED, QUICK_TRAINED = (600, 64), (20, 16)
+TRAINED, QUICK_TRAINED = (300, 64), (20, 16)
 """Steps of the training that makes the weights, and examples of a batch."""
 CONFIG = {
     "model_type": "bart",
@@ -158,7 +158,7 @@ def trained(options: base.Options, work: str) -> str:
     """Returns a run that learned from Debian's translations for a moment, made if needed."""
     steps, batch = QUICK_TRAINED if options.quick else TRAINED
     run = os.path.join(work, f"run-{steps}")
-    if os.path.exists(os.path.join(run, "state.json")):
+    if os.path.exists(os.path.join(run, "checkpoints", f"ckpt-{steps}.index")):
         return run
     shutil.rmtree(work, ignore_errors=True)
     folder, gorbit = translations(options), options.gorbit

@@ -70,17 +70,17 @@ func TestNarrowAttention(t *testing.T) {
 			t.Run(instructions, func(t *testing.T) { t.Skip(err) })
 			continue
 		}
-		for _, window := range []int32{0, 7} {
+		for _, kind := range []string{"Attention", "CausalAttention", "LocalAttention"} {
 			for _, width := range []int64{24, 64} {
-				t.Run(fmt.Sprintf("%s, window %d, width %d", instructions, window, width), func(t *testing.T) {
-					narrowAttention(t, window, width)
+				t.Run(fmt.Sprintf("%s, %s, width %d", instructions, kind, width), func(t *testing.T) {
+					narrowAttention(t, "Gorbit"+kind, width)
 				})
 			}
 		}
 	}
 }
 
-func narrowAttention(t *testing.T, window int32, width int64) {
+func narrowAttention(t *testing.T, kind string, width int64) {
 	t.Helper()
 	c := &calls{b: t, graph: tf.NewGraph()}
 	ids := sequences(t, "5,30,1;36;2,3;17,16,2")
@@ -91,9 +91,9 @@ func narrowAttention(t *testing.T, window int32, width int64) {
 	wild[3] = float32(math.NaN())
 	dy = c.add(tf.OpSpec{Type: "Add", Input: []tf.Input{dy, c.shaped(wild, positions, width)}}).Output(0)
 	more := []tf.Input{c.constant(ids), c.constant(int32(2))}
-	kind := "GorbitAttention"
-	if window > 0 {
-		kind, more = "GorbitLocalAttention", append(more, c.constant(window))
+	local := kind == "GorbitLocalAttention"
+	if local {
+		more = append(more, c.constant(int32(7)))
 	}
 	drawn := c.drawn()
 	var results [2][]tf.Output
@@ -119,7 +119,7 @@ func narrowAttention(t *testing.T, window int32, width int64) {
 		for _, out := range []tf.Output{plain.Output(0), forward.Output(0), gradient.Output(0)} {
 			results[i] = append(results[i], c.cast(c.cast(out, tf.Bfloat16), tf.Float))
 		}
-		if window == 0 {
+		if !local {
 			results[i] = append(results[i], gradient.Output(1))
 		}
 	}
@@ -215,10 +215,12 @@ func narrowProducts(t *testing.T, width int64) {
 		backward := c.add(tf.OpSpec{Type: "GorbitResidualNormDropoutGradient" + suffix, Input: in})
 		gelu := c.add(tf.OpSpec{Type: "GorbitGelu" + suffix, Input: []tf.Input{x}})
 		gradient := c.add(tf.OpSpec{Type: "GorbitGeluGradient" + suffix, Input: []tf.Input{dx, x}})
-		for _, out := range []tf.Output{gelu.Output(0), gradient.Output(0), gradient.Output(2), backward.Output(0)} {
+		tanh := c.add(tf.OpSpec{Type: "GorbitGeluTanh" + suffix, Input: []tf.Input{x}})
+		slope := c.add(tf.OpSpec{Type: "GorbitGeluTanhGradient" + suffix, Input: []tf.Input{dx, x}})
+		for _, out := range []tf.Output{gelu.Output(0), gradient.Output(0), gradient.Output(2), backward.Output(0), tanh.Output(0), slope.Output(0), slope.Output(2)} {
 			results[i] = append(results[i], c.cast(c.cast(out, tf.Bfloat16), tf.Float))
 		}
-		results[i] = append(results[i], gradient.Output(1), plain.Output(0), forward.Output(0), forward.Output(1), forward.Output(2))
+		results[i] = append(results[i], gradient.Output(1), slope.Output(1), plain.Output(0), forward.Output(0), forward.Output(1), forward.Output(2))
 		for k := 1; k < 5; k++ {
 			results[i] = append(results[i], backward.Output(k))
 		}
