@@ -301,7 +301,8 @@ class Layer(tf.Module):
             x = ops.cast(self.attention_norm.apply(x, weights), ops.computes(matrix.dtype))
             return ops.attention(*self.query_key_value.product(x, weights), *known, causal=True)
         query, key, value = self.heads(x, turns, weights)
-        if self.kind.window is None and shape.cap is None:
+        # In all layers or in none: then a token costs the same in a row of any length.
+        if self._config.plain_attention:
             if not math.isclose(factor := shape.scale * math.sqrt(shape.width), 1):
                 query *= tf.cast(factor, query.dtype)
             both = (shape.spread(y) for y in (key, value))

@@ -507,6 +507,12 @@ class CausalConfig:
         return LayerKind(window, self.rope_theta, bool(self.rope_scaling))
 
     @property
+    def plain_attention(self) -> bool:
+        """Whether tokens of all layers see all that is before them, by scores without a cap."""
+        windows = (self.layer(i).window for i in range(self.num_hidden_layers))
+        return self.attn_logit_softcapping is None and all(w is None for w in windows)
+
+    @property
     def cache_width(self) -> int:
         """Width of the keys of all heads, and of the values."""
         return self.key_value_heads * self.head_size

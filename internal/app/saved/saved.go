@@ -177,7 +177,7 @@ func (m *Model) kernels(def *gpb.GraphDef, own bool) (made []byte, replaced bool
 	}
 	b := build.New(def.GetLibrary(), def.GetVersions())
 	names := b.Substitute(kernelops.Ops())
-	if kernels.WithinSequences(names) {
+	if kernels.WithinSequences(names) && m.Maker == nil {
 		m.Longest = described.RowTokens
 	}
 	if made, err = b.Marshal(); err != nil {

@@ -51,10 +51,12 @@ type Arg struct {
 // tensors.
 const Squares = "GorbitSquares"
 
-// WithinSequences reports whether attention is among operations. Its cost depends on the lengths of
-// the sequences, not on those of the rows that hold them.
+// WithinSequences reports whether attention to a sequence's own tokens is among operations. Its cost depends
+// on the lengths of the sequences, not on those of the rows that hold them.
 func WithinSequences(ops []string) bool {
-	return slices.ContainsFunc(ops, func(name string) bool { return strings.HasPrefix(name, "GorbitAttention") })
+	return slices.ContainsFunc(ops, func(name string) bool {
+		return strings.HasPrefix(name, "GorbitAttention") || strings.HasPrefix(name, "GorbitCausalAttention")
+	})
 }
 
 // Mapped is the operation that takes a value, or a scalar for all elements, and a shape, and returns a

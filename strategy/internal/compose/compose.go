@@ -125,6 +125,8 @@ func (c *composer) substitute() {
 	c.Declare(kernels.StoreMapped, "y")
 	c.Declare(kernels.AddMapped, "y")
 	c.plan.Kernels = c.Substitute(ops)
+	// Targets attend to the rows of the sources.
+	c.plan.withinSequences = kernels.WithinSequences(c.plan.Kernels) && !c.export.Contract.HasTargets()
 	for _, op := range ops {
 		same := func(a, b graphs.Arg) bool { return a.Name == b.Name }
 		if f := c.export.Functions["update"]; f != nil && op.Implements == "gorbit."+c.export.Contract.Optimizer.Name && slices.EqualFunc(f.Inputs, op.Inputs, same) {

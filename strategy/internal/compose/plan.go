@@ -6,7 +6,6 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/graphs/build"
 	"github.com/gorbit-ml/gorbit/internal/exec/flat"
-	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/exec/shardinput"
 )
 
@@ -88,6 +87,8 @@ type Plan struct {
 	Generate *Generate
 	// Kernels lists the kernels of internal/exec/kernels in use, one for each replaced function.
 	Kernels []string
+	// withinSequences is set if a token costs the same in a row of any length.
+	withinSequences bool
 	// SlotBytes is the size of the optimizer's slots on each replica.
 	SlotBytes []int64
 	// FileBytes is the size of what is offloaded of all replicas.
@@ -103,7 +104,7 @@ const longRow = 4096
 // LongRows returns the number of tokens that a row of a micro-batch may have at no extra cost
 // because attention is limited to sequences. It returns 0 if attention covers whole rows.
 func (p *Plan) LongRows() int {
-	if kernels.WithinSequences(p.Kernels) {
+	if p.withinSequences {
 		return longRow
 	}
 	return 0
