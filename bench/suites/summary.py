@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ NAMES = {
     **{"llama": "llama.cpp", "hf-streams": "Hugging Face", "tokenizers": "tokenizers"},
     **{"ort-serve": "ONNX Runtime", "ort-predict": "ONNX Runtime", "hf-serve": "Hugging Face"},
     **{"tfdata": "tf.data", "tfdata-dense": "tf.data", "distribute": "tf.distribute"},
+    **{"hf-learn": "Hugging Face Trainer", "hf-scores": "Hugging Face Trainer"},
+    **{"ct2": "CTranslate2", "hf-translate": "Hugging Face"},
 }
 PRECISIONS = {
     **{"f32": "float32", "float32": "float32", "bf16": "bf16", "bfloat16": "bf16"},
@@ -60,8 +63,7 @@ Rate = Callable[[stats.Line], float | None]
 
 def run(options: base.Options) -> None:
     """Writes the table; nothing is measured."""
-    found = [entry for part in (trained, others, served) for entry in part(options)]
-    text = written(found)
+    text = written([entry for part in PARTS for entry in part(options)])
     options.settings.say(f"\n{text}\n")
     if docs := options.document("summary.md"):
         content = f'{text}\n\n    make bench BENCH="--only summary"'
@@ -122,15 +124,19 @@ def entries(
     ours: tuple[str, str],
     rate: Rate,
     theirs: Callable[[stats.Line], str] = named,
-    flop: float = 0.0,
+    flop: float | None = 0.0,
 ) -> Iterator[Entry]:
-    """Yields the entries of a table; flop are those of a token, where products are the limit."""
+    """Yields the entries of a table.
+
+    flop are those of a token, where products are the limit; None if lines say what they compute.
+    """
     lines, limit = lines_of(options, table), ""
     peak = train.peak(lines)
     shares = stats.Summary.of(
-        line["tokens_per_s"] * flop / peak[line["round"]]
+        (1e12 * line["tflops"] if flop is None else line["tokens_per_s"] * flop)
+        / peak[line["round"]]
         for line in lines
-        if flop and (line["peer"], line["variant"]) == ours and line["round"] in peak
+        if flop != 0 and (line["peer"], line["variant"]) == ours and line["round"] in peak
     )
     if shares:
         limit = f"{shares.median:.0%} of the products' peak"
@@ -193,19 +199,8 @@ def others(options: base.Options) -> Iterator[Entry]:
             ),
         )
     for size in plan.SIZES:
-        lines = lines_of(options, f"predict-{size}")
-        starts = {
-            (line["peer"], line["variant"], line["round"]): line["seconds"]
-            for line in lines
-            if line.get("pairs") == 1
-        }
-
-        def between(line: stats.Line, starts: dict = starts) -> float | None:
-            start = starts.get((line["peer"], line["variant"], line["round"]))
-            more = line["seconds"] - start if start and line["pairs"] > 1 else 0.0
-            return (line["pairs"] - 1) / more if more > 0 else None
-
         link, own = "benchmarks.md#prediction-and-evaluation", ("gorbit-predict", "predict")
+        between = after_start(lines_of(options, f"predict-{size}"), "pairs")
         yield from entries(
             *(options, f"predict-{size}", f"answering a file with {size}", link, own, between)
         )
@@ -225,6 +220,59 @@ def others(options: base.Options) -> Iterator[Entry]:
         )
 
 
+def after_start(lines: Sequence[stats.Line], count: str) -> Rate:
+    """Returns the rate of a run of many, by the field `count`, after what a run of one takes."""
+
+    def run(line: stats.Line) -> tuple[object, ...]:
+        return tuple(line.get(name) for name in ("peer", "variant", "round", "workers"))
+
+    starts = {run(line): line["seconds"] for line in lines if line.get(count) == 1}
+
+    def rate(line: stats.Line) -> float | None:
+        more = line["seconds"] - starts.get(run(line), math.inf) if line.get(count, 0) > 1 else 0
+        return (line[count] - 1) / more if more > 0 else None
+
+    return rate
+
+
+def texts(options: base.Options) -> Iterator[Entry]:
+    """Yields the entries of models that make texts, but SmolLM2."""
+    for kind, model, link in (
+        ("gpt2", "GPT-2", "training-a-small-gpt-2-descriptions-of-debians-packages"),
+        ("t5", "T5", "training-a-small-t5-their-translations-into-german"),
+    ):
+        yield from entries(
+            *(options, f"generate-{kind}", f"training a small {model}", f"benchmarks.md#{link}"),
+            *(("gorbit-text", "train"), key("tokens_per_s")),
+            flop=None,
+        )
+    rate = after_start(lines_of(options, "generate-evaluate"), "count")
+    yield from entries(
+        *(options, "generate-evaluate", "evaluating by generated texts"),
+        *("benchmarks.md#evaluating-by-generated-texts", ("gorbit-scores", "evaluate"), rate),
+    )
+    table, link = "generate-translate", "benchmarks.md#translating-with-the-same-weights"
+
+    def of(line: stats.Line) -> str:
+        kept = f" in {line['variant'].split()[0]}" if line["peer"] == "ct2" else ""
+        return f"{named(line)}{kept}" if named(line) else ""
+
+    lines = lines_of(options, table)
+    # A setting of the peer, of which the best one counts.
+    files = [
+        {**line, "variant": f"{line['variant']} {line['workers']}"}
+        for line in lines
+        if line["kind"] == "file"
+    ]
+    alone = [{**line, "rate": 1 / line["p50"]} for line in lines if line["kind"] == "alone"]
+    for work, some, own, rate in (
+        ("a file", files, ("gorbit-translate", "predict 1"), after_start(files, "count")),
+        ("a sentence", alone, ("gorbit-translate-serve", "serve"), key("rate")),
+    ):
+        for peer, ratio in beside(some, own, rate, of):
+            yield Entry(f"translating {work}, 4 beams", peer, ratio, "", processor(lines), link)
+
+
 def served(options: base.Options) -> Iterator[Entry]:
     """Yields the entries of servers: the fastest run of each, as in their table."""
     lines = lines_of(options, "serve")
@@ -240,6 +288,9 @@ def served(options: base.Options) -> Iterator[Entry]:
                     ratio = stats.Summary.of([ours[f"rate_{n}"] / its[f"rate_{n}"]])
                     link = "benchmarks.md#serving"
                     yield Entry(work, who, ratio, "", processor(lines), link)
+
+
+PARTS = (trained, others, texts, served)
 
 
 def standing(entry: Entry) -> str:

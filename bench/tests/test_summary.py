@@ -40,7 +40,6 @@ def test_what_gorbit_is_behind_in_comes_first():
 
 def test_the_page_is_that_of_the_raw_lines(options):
     found = dataclasses.replace(options(), results=os.path.join(BENCH, "results"))
-    parts = (summary.trained, summary.others, summary.served)
-    text = summary.written([entry for part in parts for entry in part(found)])
+    text = summary.written([entry for part in summary.PARTS for entry in part(found)])
     with open(os.path.join(ROOT, "docs", "measurements", "summary.md"), encoding="utf-8") as page:
         assert text in page.read(), 'make bench BENCH="--only summary" writes it again'
