@@ -149,9 +149,23 @@ func instructionSets(t *testing.T) []string {
 	return have
 }
 
+// textKernels returns the kernels that train each model that makes texts.
+func textKernels() map[string][]string {
+	some := []string{"GorbitTokenLosses", "GorbitResidualDropout", "GorbitResidualDropoutGradient"}
+	causal := slices.Concat(some, []string{"GorbitCausalAttention", "GorbitCausalAttentionDropout", "GorbitCausalAttentionDropoutGradient"})
+	return map[string][]string{
+		"gpt2":  slices.Concat(causal, []string{"GorbitGeluTanh", "GorbitGeluTanhGradient", "GorbitScaleNorm", "GorbitScaleNormGradient"}),
+		"llama": causal,
+		"gemma": some, // has windows
+		"bart":  slices.Concat(causal, []string{"GorbitAttention", "GorbitAttentionDropout", "GorbitAttentionDropoutGradient"}),
+	}
+}
+
 // TestKernelsEqualStandardOps holds the kernels against TensorFlow's operations, under every
 // instruction set that the machine has: gradients and updated variables of a step, sums of an
 // evaluation, logits.
+//
+// Long: how a model is opened and checked stands where the models are listed.
 func TestKernelsEqualStandardOps(t *testing.T) {
 	if testing.Short() {
 		t.Skip("computes for long")
@@ -170,14 +184,7 @@ func TestKernelsEqualStandardOps(t *testing.T) {
 	defer kernels.Threads(0, 0)
 	sets := instructionSets(t)
 	cases := 0
-	some := []string{"GorbitTokenLosses", "GorbitResidualDropout", "GorbitResidualDropoutGradient"}
-	causal := slices.Concat(some, []string{"GorbitCausalAttention", "GorbitCausalAttentionDropout", "GorbitCausalAttentionDropoutGradient"})
-	trains := map[string][]string{
-		"gpt2":  slices.Concat(causal, []string{"GorbitGeluTanh", "GorbitGeluTanhGradient", "GorbitScaleNorm", "GorbitScaleNormGradient"}),
-		"llama": causal,
-		"gemma": some, // has windows
-		"bart":  slices.Concat(causal, []string{"GorbitAttention", "GorbitAttentionDropout", "GorbitAttentionDropoutGradient"}),
-	}
+	trains := textKernels()
 	long := maps.Clone(layouts)
 	long["several tiles"] = [][]int32{row(run(700, 1), run(23, 2)), row(run(3, 1), run(520, 2), run(200, 3))}
 	for _, model := range []string{"even", "odd", "narrow", "deberta", "modern", "modern odd", "gpt2", "llama", "gemma", "bart"} {

@@ -129,6 +129,9 @@ func (c tpuCall) ends(t *testing.T, r *running, g *gate) {
 	r.exits(code)
 	_, said, _ := strings.Cut("\n"+r.out.String(), "\ngorbit: ")
 	sentence, more, _ := strings.Cut(said, "\n")
+	if strings.Contains(more, "grpc_session.cc") && strings.Count(more, "\n") == 1 {
+		more = "" // TensorFlow, whose call ends at the same time, may log that when the command ends
+	}
 	if says := strings.ReplaceAll(c.says, "ADDRESS", g.Addr().String()); more != "" || !strings.HasPrefix(sentence, says) || !strings.HasSuffix(sentence, c.then) {
 		t.Errorf("the last words are %q, want one line that begins with %q and ends with %q", said, says, c.then)
 	}

@@ -378,8 +378,19 @@ class Heads:
         """Gives each head of queries keys or values of its own, of x [N, shared * width]."""
         if (groups := self.number // self.shared) == 1:
             return x
-        x = tf.tile(tf.reshape(x, [-1, self.shared, 1, self.width]), [1, 1, groups, 1])
-        return tf.reshape(x, [-1, self.number * self.width])
+
+        # TensorFlow's gradient of a tile computes shapes, with operations that oneDNN lacks.
+        @tf.custom_gradient
+        def apply(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+            y = tf.tile(tf.reshape(x, [-1, self.shared, 1, self.width]), [1, 1, groups, 1])
+
+            def gradient(dy: Tensor) -> Tensor:
+                dy = tf.reshape(dy, [-1, self.shared, groups, self.width])
+                return tf.reshape(tf.reduce_sum(dy, 2), [-1, self.shared * self.width])
+
+            return tf.reshape(y, [-1, self.number * self.width]), gradient
+
+        return apply(x)
 
 
 def _dropped(x: Tensor, rate: Tensor | None, random: ops.Random | None) -> Tensor:
