@@ -75,7 +75,7 @@ def asked(job: plan.Job) -> list[str]:
         *("--file", job.options["file"], "--format", "json", "--out", job.options["texts"] + "l"),
         *("--num-beams", str(BEAMS), "--sequences", str(BEAMS * BATCH), "--overwrite"),
         *("--max-new-tokens", str(MOST_TOKENS), "--min-new-tokens", str(LEAST_TOKENS)),
-        *("--input-format", "lines"),
+        *("--early-stopping", "true", "--input-format", "lines"),
     ]
 
 
@@ -138,7 +138,8 @@ class Served(Worker):
             return response
 
         def translate(texts: Sequence[str]) -> list[str]:
-            response = post({"prompt": list(texts), "num_beams": BEAMS})
+            how = {"num_beams": BEAMS, "early_stopping": True}
+            response = post({"prompt": list(texts), **how})
             return [choice["text"] for choice in json.loads(response.read())["choices"]]
 
         def first(text: str) -> float:
@@ -246,7 +247,7 @@ class Generate(Worker):
             answers = [""] * len(texts)
             for start in range(0, len(order), BATCH):
                 some = order[start : start + BATCH]
-                made = generate([texts[i] for i in some], num_beams=BEAMS)
+                made = generate([texts[i] for i in some], num_beams=BEAMS, early_stopping=True)
                 for i, text in zip(some, made):
                     answers[i] = text
             return answers

@@ -52,6 +52,8 @@ type sampling struct {
 	MinTokens         *int     `json:"min_tokens"`
 	NumBeams          *int     `json:"num_beams"`
 	LengthPenalty     *float64 `json:"length_penalty"`
+
+	EarlyStopping *generate.EarlyStopping `json:"early_stopping"`
 }
 
 // completion is the body of POST /v1/completions.
@@ -298,6 +300,7 @@ func (in *sampling) config(g *Generates) (generate.Config, error) {
 	given(&c.MinNewTokens, in.MinTokens)
 	given(&c.NumBeams, in.NumBeams)
 	given(&c.LengthPenalty, in.LengthPenalty)
+	given(&c.EarlyStopping, in.EarlyStopping)
 	if c.NumBeams > 1 && in.Temperature == nil || c.Temperature == 0 {
 		c.DoSample, c.Temperature = false, 1
 	}

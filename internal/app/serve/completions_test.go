@@ -67,6 +67,8 @@ func TestCompletions(t *testing.T) {
 		{`{"prompt": "a", "stop": ["x", "b c"]}`, "0   stop | 2 2 4"},
 		{`{"prompt": "a", "seed": -1, "frequency_penalty": 0, "presence_penalty": 0.0, "best_of": 1, "echo": false, "logprobs": null, "suffix": null, "logit_bias": {}, "stream_options": null}`, "0  b c stop | 2 3 5"},
 		{`{"prompt": "a", "num_beams": 2}`, "0  b c stop | 2 3 5"},
+		{`{"prompt": "a", "num_beams": 2, "early_stopping": true}`, "0  b c stop | 2 3 5"},
+		{`{"prompt": "a", "num_beams": 2, "early_stopping": "never"}`, "0  b c stop | 2 3 5"},
 	} {
 		code, body := ask(s, "POST", "/v1/completions", tt.body)
 		var c completed[choice]
@@ -150,6 +152,7 @@ func TestCompletionsRefuse(t *testing.T) {
 		{`{"prompt": "` + strings.Repeat("a ", 10_000) + `"}`, "the prompt has 10001 tokens; expected less than the 12", 400},
 		{`{"prompt": "a", "n": 5}`, "has 5 sequences at once; expected at most 4", 400},
 		{`{"prompt": "a", "n": 2, "temperature": 0}`, "n is 2 without sampling", 400},
+		{`{"prompt": "a", "num_beams": 2, "early_stopping": "soon"}`, `early_stopping is \"soon\"; expected true, false or never`, 400},
 		{`{"prompt": "a", "num_beams": 2, "stream": true}`, "stream is true and num_beams is 2; expected one of them", 400},
 		{`{"prompt": "a", "model": "numbers"}`, `model \"numbers\" is not served for completions; expected one of words`, 404},
 		{`{"prompt": [8]}`, "the model failed; see the log of the server", 500},
