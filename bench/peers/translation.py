@@ -21,8 +21,9 @@ from peers.base import Alone, Variant, Worker
 from peers.generation import Clock
 
 BEAMS, BATCH = 4, 32
-LEAST_TOKENS, MOST_TOKENS = 16, 64
-"""New tokens of a text: models that have learned for a moment often end at once."""
+TOKENS = 32
+"""New tokens of a text. All have as many: those of a model that learned for a moment end at once or
+never, as each program decides when a search with beams is done."""
 WARM = 2
 """Texts before those that are timed one after the other."""
 
@@ -74,7 +75,7 @@ def asked(job: plan.Job) -> list[str]:
     return [
         *("--file", job.options["file"], "--format", "json", "--out", job.options["texts"] + "l"),
         *("--num-beams", str(BEAMS), "--sequences", str(BEAMS * BATCH), "--overwrite"),
-        *("--max-new-tokens", str(MOST_TOKENS), "--min-new-tokens", str(LEAST_TOKENS)),
+        *("--max-new-tokens", str(TOKENS), "--min-new-tokens", str(TOKENS)),
         *("--early-stopping", "true", "--input-format", "lines"),
     ]
 
@@ -130,7 +131,7 @@ class Served(Worker):
         connection = http.client.HTTPConnection("127.0.0.1", job.ports[0], timeout=600)
 
         def post(asked: dict[str, Any]) -> http.client.HTTPResponse:
-            asked |= {"temperature": 0, "max_tokens": MOST_TOKENS, "min_tokens": LEAST_TOKENS}
+            asked |= {"temperature": 0, "max_tokens": TOKENS, "min_tokens": TOKENS}
             connection.request("POST", "/v1/completions", json.dumps(asked))
             response = connection.getresponse()
             if response.status != http.client.OK:
@@ -187,8 +188,8 @@ class CTranslate2(Worker):
                 [e.tokens for e in encoded],
                 beam_size=BEAMS,
                 max_batch_size=BATCH,
-                max_decoding_length=MOST_TOKENS,
-                min_decoding_length=LEAST_TOKENS,
+                max_decoding_length=TOKENS,
+                min_decoding_length=TOKENS,
             )
             ids = [[tokenizer.token_to_id(t) for t in each.hypotheses[0]] for each in found]
             return tokenizer.decode_batch(ids)
@@ -203,7 +204,7 @@ class CTranslate2(Worker):
 
             tokens = tokenizer.encode(text).tokens
             translator.translate_batch(
-                [tokens], beam_size=1, max_decoding_length=MOST_TOKENS, callback=step
+                [tokens], beam_size=1, max_decoding_length=TOKENS, callback=step
             )
             return seconds[0]
 
@@ -233,8 +234,8 @@ class Generate(Worker):
                 out = model.generate(
                     input_ids=batch["input_ids"],
                     attention_mask=batch["attention_mask"],
-                    max_new_tokens=MOST_TOKENS,
-                    min_new_tokens=LEAST_TOKENS,
+                    max_new_tokens=TOKENS,
+                    min_new_tokens=TOKENS,
                     do_sample=False,
                     **more,
                 )
