@@ -199,11 +199,15 @@ def others(options: base.Options) -> Iterator[Entry]:
             ),
         )
     for size in plan.SIZES:
-        link, own = "benchmarks.md#prediction-and-evaluation", ("gorbit-predict", "predict")
         between = after_start(lines_of(options, f"predict-{size}"), "pairs")
-        yield from entries(
-            *(options, f"predict-{size}", f"answering a file with {size}", link, own, between)
-        )
+        for own, kept in (("gorbit-predict", ""), ("gorbit-int8", " in int8")):
+            yield from entries(
+                *(options, f"predict-{size}", f"answering a file with {size}{kept}"),
+                *("benchmarks.md#prediction-and-evaluation", (own, "predict"), between),
+                lambda line, kept=kept: (
+                    named(line) if ("int8" in line["variant"]) == bool(kept) else ""
+                ),
+            )
     for (streams, rate), own in itertools.product(
         (("one stream", "rate"), ("16 streams", "rate_all")), ("f32", "bf16")
     ):
