@@ -648,7 +648,10 @@ def _join_heads(x: Tensor, width: int) -> Tensor:
 # place, and as a number, by which shapes are known.
 
 
-def _context(qkv: Tensor, sequence_ids: Tensor, number: int, causal: bool) -> Tensor:
+def _context(
+    qkv: Tensor, sequence_ids: Tensor, heads: Tensor, *, number: int, causal: bool
+) -> Tensor:
+    del heads
     query, key, value = tf.unstack(_by_head(qkv, sequence_ids, number), num=3)
     query = _scaled(query, _score_factor(query.shape[-1]))
     weights = cast(_attention_weights(query, key, sequence_ids, causal=causal), qkv.dtype)
@@ -656,60 +659,45 @@ def _context(qkv: Tensor, sequence_ids: Tensor, number: int, causal: bool) -> Te
 
 
 @block
-def _attention(qkv: Tensor, sequence_ids: Tensor, heads: Tensor, *, number: int) -> Tensor:
-    del heads
-    return _context(qkv, sequence_ids, number, False)
+def _attention(*args: Tensor, number: int) -> Tensor:
+    return _context(*args, number=number, causal=False)
 
 
 @block
-def _causal_attention(qkv: Tensor, sequence_ids: Tensor, heads: Tensor, *, number: int) -> Tensor:
-    del heads
-    return _context(qkv, sequence_ids, number, True)
+def _causal_attention(*args: Tensor, number: int) -> Tensor:
+    return _context(*args, number=number, causal=True)
 
 
 def _context_dropout(
-    qkv: Tensor, sequence_ids: Tensor, rate: Tensor, random: Random, number: int, causal: bool
+    qkv: Tensor,
+    sequence_ids: Tensor,
+    heads: Tensor,
+    rate: Tensor,
+    random_key: Tensor,
+    random_counter: Tensor,
+    *,
+    number: int,
+    causal: bool,
 ) -> tuple[Tensor, ...]:
+    del heads
     x = _wide(_by_head(qkv, sequence_ids, number))
     x = cast(x * _factors(x.shape[-1], rate), qkv.dtype)
     query, key, value = tf.unstack(x, num=3)
     weights = cast(_attention_weights(query, key, sequence_ids, causal=causal), qkv.dtype)
-    keep = _keep(weights, rate, random)
+    keep = _keep(weights, rate, Random(random_key, random_counter))
     dropped = tf.where(keep, weights, tf.zeros([], weights.dtype))
     context = _join_heads(tf.matmul(dropped, value), qkv.shape[1] // 3)
     return context, query, key, value, weights, dropped
 
 
 @block
-def _attention_dropout(
-    qkv: Tensor,
-    sequence_ids: Tensor,
-    heads: Tensor,
-    rate: Tensor,
-    random_key: Tensor,
-    random_counter: Tensor,
-    *,
-    number: int,
-) -> tuple[Tensor, ...]:
-    del heads
-    random = Random(random_key, random_counter)
-    return _context_dropout(qkv, sequence_ids, rate, random, number, False)
+def _attention_dropout(*args: Tensor, number: int) -> tuple[Tensor, ...]:
+    return _context_dropout(*args, number=number, causal=False)
 
 
 @block
-def _causal_attention_dropout(
-    qkv: Tensor,
-    sequence_ids: Tensor,
-    heads: Tensor,
-    rate: Tensor,
-    random_key: Tensor,
-    random_counter: Tensor,
-    *,
-    number: int,
-) -> tuple[Tensor, ...]:
-    del heads
-    random = Random(random_key, random_counter)
-    return _context_dropout(qkv, sequence_ids, rate, random, number, True)
+def _causal_attention_dropout(*args: Tensor, number: int) -> tuple[Tensor, ...]:
+    return _context_dropout(*args, number=number, causal=True)
 
 
 def _context_gradient(

@@ -523,8 +523,7 @@ class EncoderDecoder(tf.Module):
     ) -> Tensor:
         """One layer: x float32 [R * T, H], int32 [R, T] and [R, S]; then as _encoder_layer."""
         *drawn, (encoded, *tensors) = rest
-        places = tf.range(tf.cast(tf.shape(ids)[1], tf.int64))
-        allowed = _same(ids, ids) & (places[:, None] >= places[None, :])
+        allowed = ops.before(ids)
         source = self.decoder.layers[0].source
 
         def known(weights: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
