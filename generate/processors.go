@@ -271,12 +271,12 @@ func exp(x float64) float64 {
 	return p * math.Float64frombits(math.Float64bits(powers[k&63])+uint64(k>>6)<<52)
 }
 
-// logSoftmax makes logits logarithms of probabilities, in place.
-func logSoftmax(scores []float32) {
-	norm := logSumExp(scores)
-	for i, s := range scores {
-		scores[i] = float32(float64(s) - norm)
+// checkedLogSumExp is logSumExp, and NaN if a score is none.
+func checkedLogSumExp(scores []float32) float64 {
+	if checkLogits(scores) != nil {
+		return math.NaN()
 	}
+	return logSumExp(scores)
 }
 
 // largest returns the places of the k largest scores, the largest first, and of equal ones the first

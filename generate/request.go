@@ -81,6 +81,7 @@ type active struct {
 	computed   bool     // the model has computed its prompt, or is about to
 	source     []int32  // the slots of its source, which all sequences share
 	encoded    bool     // the model has encoded its source, or is about to
+	logSumExp  func(scores []float32) float64
 }
 
 // sequence is one of a request that is not finished.
@@ -114,7 +115,10 @@ func newActive(r Request, l Limits) (*active, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &active{Request: r, most: most, processors: processors(r.Config, len(r.Prompt), most)}
+	a := &active{Request: r, most: most, processors: processors(r.Config, len(r.Prompt), most), logSumExp: l.LogSumExp}
+	if a.logSumExp == nil {
+		a.logSumExp = checkedLogSumExp
+	}
 	// The last token of a sequence is never computed.
 	a.need = len(r.Prompt) + a.width()*(most-len(r.Prompt)-1)
 	switch {
@@ -196,14 +200,18 @@ func (a *active) start() {
 // weigh returns what may follow a live sequence, of its logits, which it may overwrite if they are its own. It
 // changes nothing that other sequences have.
 func (a *active) weigh(number int, logits []float32) choice {
-	if err := checkLogits(logits); err != nil {
-		return choice{err: err}
+	norm := a.logSumExp(logits)
+	if norm != norm {
+		return choice{err: checkLogits(logits)}
 	}
 	q := a.live[number]
 	if a.beams == nil {
-		return a.choose(q, logits)
+		return a.choose(q, logits, norm)
 	}
-	logSoftmax(logits)
+	// They become logarithms of probabilities.
+	for i, s := range logits {
+		logits[i] = float32(float64(s) - norm)
+	}
 	a.process(q.end.ids(), logits)
 	return choice{from: a.candidates(number, q.score, logits)}
 }
@@ -271,9 +279,8 @@ func (a *active) takeTokens(choices []choice, s *slots) []Token {
 	return out
 }
 
-// choose returns a sequence's next token.
-func (a *active) choose(q *sequence, scores []float32) choice {
-	norm := logSumExp(scores)
+// choose returns a sequence's next token, of its scores and the logarithm of the sum of their exponentials.
+func (a *active) choose(q *sequence, scores []float32, norm float64) choice {
 	raw := scores
 	if len(a.processors) > 0 {
 		scores = slices.Clone(scores)

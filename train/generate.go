@@ -75,7 +75,8 @@ func textsOf(s *prepare.Setup, on prepare.Placed, split string, tokenizer *text.
 		return nil, fault.Usagef("texts are not generated on a TPU; leave out eval.generate.metrics")
 	}
 	model := maker(s.Export.Contract.Generation, s.Data.Manifest)
-	l := model.Limits(max(evalSequences, g.NumBeams), 0)
+	asked := generate.Config{MaxNewTokens: g.MaxNewTokens, NumBeams: g.NumBeams}
+	l := model.LimitsFor(asked, max(evalSequences, g.NumBeams), 0)
 	texts := model.Generation(tokenizer, l, s.Env.Log)
 	texts.MaxNewTokens, texts.NumBeams = g.MaxNewTokens, g.NumBeams
 	if s.Data.Manifest.Columns.Chat != "" {

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"slices"
 
 	apb "github.com/wamuir/graft/tensorflow/core/framework/attr_value_go_proto"
@@ -13,8 +14,9 @@ import (
 	"github.com/gorbit-ml/gorbit/graphs"
 )
 
-// implementsAttr is TensorFlow's attribute for the interface that a function implements.
-const implementsAttr = "_implements"
+// implementsAttr is TensorFlow's attribute for the interface that a function implements, and
+// variablesAttr that of functions that take variables.
+const implementsAttr, variablesAttr = "_implements", "api_implements"
 
 // Op is an operation that can replace some functions.
 type Op struct {
@@ -43,7 +45,7 @@ func (b *Builder) SubstituteFunction(f *graphs.Function, op Op) bool {
 func (b *Builder) Substitute(ops []Op) []string {
 	var names []string
 	for i, f := range b.def.GetLibrary().GetFunction() {
-		name := string(f.GetAttr()[implementsAttr].GetS())
+		name := implements(f)
 		for _, op := range ops {
 			if name == op.Implements && fits(f.GetSignature(), op) {
 				b.def.Library.Function[i] = substitute(f, op)
@@ -52,6 +54,11 @@ func (b *Builder) Substitute(ops []Op) []string {
 		}
 	}
 	return names
+}
+
+func implements(f *fpb.FunctionDef) string {
+	attr := f.GetAttr()
+	return cmp.Or(string(attr[implementsAttr].GetS()), string(attr[variablesAttr].GetS()))
 }
 
 func fits(signature *opb.OpDef, op Op) bool {
@@ -69,6 +76,7 @@ func substitute(f *fpb.FunctionDef, op Op) *fpb.FunctionDef {
 		stateful = stateful || a.GetType() == dtpb.DataType_DT_RESOURCE
 	}
 	out := proto.CloneOf(f)
+	delete(out.Attr, variablesAttr) // by which TensorFlow looks for other functions
 	out.NodeDef = []*npb.NodeDef{body}
 	out.Ret = make(map[string]string, len(op.Outputs))
 	for i, a := range f.GetSignature().GetOutputArg() {

@@ -91,8 +91,33 @@ class Map(layers.Dense):
 
     def apply(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Maps x [N, inputs] by the first of `weights`, which are taken from the list."""
+        if self.whole(x, weights):
+            return ops.mapped(x, weights.pop(0), weights.pop(0))
         y, bias = self.product(x, weights)
         return y if bias is None else ops.add_bias(y, bias.full)
+
+    def whole(self, x: Tensor, weights: list[Tensor]) -> bool:
+        """Tells whether a block of generation computes the map with its bias."""
+        plain = self.bias is not None and not self._adapted
+        return plain and ops.generates(x, weights[1], matrices=weights[:1])
+
+    def activated(self, act: str, x: Tensor, weights: list[Tensor]) -> Tensor:
+        """Computes an activation of what `apply` gives."""
+        if self.whole(x, weights):
+            return ops.mapped(x, weights.pop(0), weights.pop(0), act)
+        return ops.activate(act, self.apply(x, weights))
+
+    def added(
+        self,
+        x: Tensor,
+        residual: Tensor,
+        weights: list[Tensor],
+        add: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        """Adds what `apply` gives, in float32, to a residual; in generation it is their sum."""
+        if self.whole(x, weights):
+            return ops.map_added(residual, x, weights.pop(0), weights.pop(0))
+        return add(ops.cast(self.apply(x, weights), tf.float32), residual)
 
     def after(self, act: str, z: Tensor, bias: ops.Bias, weights: list[Tensor]) -> Tensor:
         """Maps an activation of z + bias, what another map's `product` gave, as `apply`."""
@@ -109,6 +134,14 @@ class Map(layers.Dense):
             down, up = weights.pop(0), weights.pop(0)
             y += ops.product(ops.product(x, down), up) * tf.cast(self._scale, x.dtype)
         return y, None if bias is None else ops.Bias(bias, ops.cast(bias, x.dtype))
+
+
+def mapped(maps: list[Map], x: Tensor, weights: list[Tensor]) -> list[Tensor]:
+    """Maps x by three maps, by the first of `weights`, which are taken from the list."""
+    pairs = [weights[2 * i : 2 * i + 2] for i in range(3)]
+    if all(m.whole(x, pair) for m, pair in zip(maps, pairs)):
+        return list(ops.mapped_thrice(x, [weights.pop(0) for _ in range(6)]))
+    return [m.apply(x, weights) for m in maps]
 
 
 class RMSNorm(layers.Layer):
@@ -267,7 +300,7 @@ class Layer(tf.Module):
             query, key, value = ops.normed_products(x, scale, c.norm_epsilon, known)
         else:
             x = ops.cast(self.attention_norm.apply(x, weights), dtype)
-            query, key, value = (part.apply(x, weights) for part in maps)
+            query, key, value = mapped(maps, x, weights)
         if c.family.normed_heads:
             query = _normed_heads(self.query_norm, query, weights)
             key = _normed_heads(self.key_norm, key, weights)
@@ -338,15 +371,19 @@ class Layer(tf.Module):
                 rest = [weights.pop(0) for _ in range(3)]
                 epsilon = self._config.norm_epsilon
                 return ops.feed_forward(x, context, output, scale, epsilon, rest)
-        y = ops.cast(self.output.apply(context, weights), tf.float32)
         if family.post_norms:
-            y = self.attention_post_norm.apply(y, weights)
-        x = add(1, y, x)
+            y = ops.cast(self.output.apply(context, weights), tf.float32)
+            x = add(1, self.attention_post_norm.apply(y, weights), x)
+        else:
+            x = self.output.added(context, x, weights, functools.partial(add, 1))
         y = ops.cast(self.feed_forward_norm.apply(x, weights), context.dtype)
         if family.rotary:
             gate = self.gate.apply(y, weights)
             y = ops.gated(act, gate, self.intermediate.apply(y, weights))
             y = self.feed_forward.apply(y, weights)
+        elif self.intermediate.whole(y, weights):
+            z = self.intermediate.activated(act, y, weights)
+            return self.feed_forward.added(z, x, weights, functools.partial(add, 2))
         else:
             z = self.intermediate.product(y, weights)
             y = self.feed_forward.after(act, *z, weights)
@@ -425,45 +462,145 @@ def attend(
     Returns:
         [B * T, query width].
     """
-    if heads.cap is None and ops.generates(query, key, value):
-        shape, kept = tf.shape(query), tf.shape(key)[1]
-        allowed = tf.broadcast_to(allowed, [shape[0], shape[1], kept])
-        known = tf.constant(heads.number), tf.constant(heads.shared), tf.constant(heads.scale)
-        if bias is None:
-            return _next_attention(query, key, value, allowed, *known, shape=heads)
-        return _next_attention_biased(query, key, value, allowed, *known, bias, shape=heads)
     return _attended(query, key, value, allowed, heads, drop, bias)
 
 
-@ops.block
-def _next_attention(
+@dataclasses.dataclass(frozen=True)
+class Cached:
+    """What attention to cached tokens takes besides the new ones.
+
+    Attributes:
+        slots: int32 [B, T], where in the caches the new tokens go; 0 is padding.
+        context: int32 [B, L], the slots of each sequence's positions, new ones included.
+        positions: int32 [B, T], those of the new tokens.
+        keys: handle of a variable [slots, width], and values likewise.
+        values: see keys.
+    """
+
+    slots: Tensor
+    context: Tensor
+    positions: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+def attend_cached(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    allowed: Tensor,
+    cached: Cached,
+    heads: Heads,
+    window: int | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Writes new tokens to caches, and computes their attention to their sequences.
+
+    Args:
+        query: [B * T, query width], of the new tokens.
+        key: [B * T, cache width].
+        value: of the shape of key.
+        cached: where they go, and what they see.
+        heads: how many there are, and their width.
+        window: how many positions a token sees at most, its own the last; None for all.
+        bias: what is added to the scores, float32 [B, heads, T, L]; None for nothing.
+
+    Returns:
+        [B * T, query width].
+    """
+    c = cached
+    if heads.cap is not None or not ops.generates(query, key, value):
+        return _cached(query, key, value, c, heads, window, bias)
+    known = heads.number, heads.shared, heads.scale, window or 0
+    args = query, key, value, c.slots, c.context, c.positions, *map(tf.constant, known)
+    args += c.keys, c.values
+    if bias is None:
+        return _next_cached_attention(*args, shape=heads, width=window)
+    return _next_cached_attention_biased(*args, bias, shape=heads, width=window)
+
+
+def _cached(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cached: Cached,
+    heads: Heads,
+    window: int | None,
+    bias: Tensor | None,
+) -> Tensor:
+    """Is attend_cached by TensorFlow's operations."""
+    known = []
+    for handle, entries in ((cached.keys, key), (cached.values, value)):
+        with tf.control_dependencies([write_cache(handle, cached.slots, entries)]):
+            known.append(read_cache(handle, cached.context, key.shape[1], query.dtype))
+    columns = tf.range(tf.cast(tf.shape(cached.context)[1], tf.int64))
+    places = tf.cast(cached.positions, tf.int64)[:, :, None]
+    allowed = columns <= places
+    if window is not None:
+        allowed &= places - columns < window
+    shape = tf.shape(cached.slots)
+    query = tf.reshape(query, [shape[0], shape[1], query.shape[1]])
+    return attend(query, *known, allowed, heads, bias=bias)
+
+
+@ops.variables_block
+def _next_cached_attention(*args: Tensor, shape: Heads, width: int | None) -> Tensor:
+    # The numbers among the arguments are for an implementation that does not know the shape.
+    return _cached(*args[:3], Cached(*args[3:6], *args[10:12]), shape, width, None)
+
+
+@ops.variables_block
+def _next_cached_attention_biased(*args: Tensor, shape: Heads, width: int | None) -> Tensor:
+    return _cached(*args[:3], Cached(*args[3:6], *args[10:12]), shape, width, args[12])
+
+
+def attend_source(
+    query: Tensor, source: Tensor, keys: Tensor, values: Tensor, heads: Heads
+) -> Tensor:
+    """Computes attention of new tokens to sources.
+
+    Args:
+        query: [B * T, query width].
+        source: int32 [S, L], the slots of sources, each that of B / S sequences in a row; 0 is
+            nothing.
+        keys: handle of a variable [slots, cache width], and values likewise.
+        values: see keys.
+        heads: how many there are, and their width.
+
+    Returns:
+        [B * T, query width].
+    """
+    args = query, source, keys, values
+    if not ops.generates(query):
+        return _to_source(*args, heads)
+    known = map(tf.constant, (heads.number, heads.shared, heads.scale))
+    return _next_source_attention(query, source, *known, keys, values, shape=heads)
+
+
+def _to_source(
+    query: Tensor, source: Tensor, keys: Tensor, values: Tensor, heads: Heads
+) -> Tensor:
+    """Is attend_source by TensorFlow's operations."""
+    width = heads.shared * heads.width
+    known = (read_cache(handle, source, width, query.dtype) for handle in (keys, values))
+    seen = tf.not_equal(tf.cast(source, tf.int64), 0)[:, None, :]
+    # Sequences that have the same source are one row of queries.
+    together = tf.stack([tf.shape(source)[0], -1, query.shape[1]])
+    return attend(tf.reshape(query, together), *known, seen, heads)
+
+
+@ops.variables_block
+def _next_source_attention(
+    query: Tensor,
+    source: Tensor,
     heads: Tensor,
     shared: Tensor,
     scale: Tensor,
+    keys: Tensor,
+    values: Tensor,
     shape: Heads,
 ) -> Tensor:
     del heads, shared, scale  # for an implementation that does not know the shape
-    return _attended(query, key, value, allowed, shape, lambda weights: weights, None)
-
-
-@ops.block
-def _next_attention_biased(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    allowed: Tensor,
-    heads: Tensor,
-    shared: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    shape: Heads,
-) -> Tensor:
-    del heads, shared, scale
-    return _attended(query, key, value, allowed, shape, lambda weights: weights, bias)
+    return _to_source(query, source, keys, values, shape)
 
 
 def _attended(
@@ -682,45 +819,33 @@ class CausalLM(tf.Module):
         with ops.generation():
             shape = tf.shape(input_ids)
             x = self._embed(tf.reshape(input_ids, [-1]), tf.reshape(position_ids, [-1]))
-            shared: dict[Any, list[Tensor]] = {}
+            turns: dict[Any, list[Tensor]] = {}
             for i, layer in enumerate(self.layers):
-                if layer.kind not in shared:
-                    shared[layer.kind] = self._shared(layer, position_ids, context)
-                places = shared[layer.kind], slots, context, *caches[2 * i : 2 * i + 2]
-                x = self._cached_layer_of(layer.kind)(x, *places, self._weights(layer))
+                if layer.kind not in turns:
+                    turns[layer.kind] = layer.turns(tf.reshape(position_ids, [-1]))
+                places = slots, context, position_ids, *caches[2 * i : 2 * i + 2]
+                call = self._cached_layer_of(layer.kind)
+                x = call(x, turns[layer.kind], *places, self._weights(layer))
             at = tf.range(shape[0]) * shape[1] + last
             return self.logits(self._normed(tf.gather(x, at)))
-
-    @staticmethod
-    def _shared(layer: Layer, position_ids: Tensor, context: Tensor) -> list[Tensor]:
-        """What all cached layers of a kind take: bool [B, T, L], what is seen, and the turns."""
-        columns = tf.range(tf.cast(tf.shape(context)[1], tf.int64))
-        places = tf.cast(position_ids, tf.int64)[:, :, None]
-        allowed = columns <= places
-        if layer.kind.window is not None:
-            allowed &= places - columns < layer.kind.window
-        return [allowed, *layer.turns(tf.reshape(position_ids, [-1]))]
 
     def _cached_layer(
         self,
         layer: Layer,
         x: Tensor,
-        shared: list[Tensor],
+        turns: list[Tensor],
         slots: Tensor,
         context: Tensor,
+        positions: Tensor,
         keys: Tensor,
         values: Tensor,
         weights: list[Tensor],
     ) -> Tensor:
         """One layer of next_logits, as `_layer`: x float32 [B * T, H], and two handles."""
-        weights, c, (allowed, *turns) = list(weights), self._config, shared
-        query, *new = layer.heads(x, turns, weights)
-        shape, known = tf.shape(slots), []
-        for handle, entries in zip((keys, values), new):
-            with tf.control_dependencies([write_cache(handle, slots, entries)]):
-                known.append(read_cache(handle, context, c.cache_width, query.dtype))
-        query = tf.reshape(query, [shape[0], shape[1], c.query_width])
-        y = attend(query, *known, allowed, layer.shape)
+        weights = list(weights)
+        made = layer.heads(x, turns, weights)
+        cached = Cached(slots, context, positions, keys, values)
+        y = attend_cached(*made, cached, layer.shape, layer.kind.window)
         return layer.rest(x, y, weights, lambda _, y, x: x + y)
 
 

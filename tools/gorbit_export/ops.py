@@ -25,10 +25,9 @@ import tensorflow as tf
 Tensor = tf.Tensor
 _Block = Callable[..., Any]
 _PHILOX = 1  # tensorflow/core/framework/rng_alg.h
-_IMPLEMENTS = "_implements"
 
 
-def block(body: _Block) -> _Block:
+def block(body: _Block, attribute: str = "_implements") -> _Block:
     """Turns `body` into a graph function that implements "gorbit.NAME", NAME being the body's.
 
     There is a function for each set of keyword arguments, which are no arguments of it.
@@ -42,11 +41,16 @@ def block(body: _Block) -> _Block:
 
         function.__name__ = body.__name__
         return tf.function(
-            function, autograph=False, experimental_attributes={_IMPLEMENTS: f"gorbit.{name}"}
+            function, autograph=False, experimental_attributes={attribute: f"gorbit.{name}"}
         )
 
     # In a lambda, so that no module saves it as a function of its own.
     return lambda *args, **known: made(**known)(*args)
+
+
+def variables_block(body: _Block) -> _Block:
+    """Is `block` of a body that takes variables, for which TensorFlow has another attribute."""
+    return block(body, "api_implements")
 
 
 SWISH = ("silu", "swish")
@@ -258,11 +262,15 @@ def _normalize_gradient(
     return dx, tf.reduce_sum(dy * normalized, axes), tf.reduce_sum(dy, axes)
 
 
+@block
+def _next_norm(x: Tensor, scale: Tensor, offset: Tensor, epsilon: Tensor) -> Tensor:
+    return _normalize(x, epsilon)[0] * scale + offset
+
+
 def layer_norm(x: Tensor, scale: Tensor, offset: Tensor, epsilon: float) -> Tensor:
     """Layer normalization over the last axis (Ba et al. 2016)."""
     if x.shape.rank == 2 and generates(x, scale, offset):
-        known = tf.constant(epsilon, tf.float32)
-        return _residual_norm(x, tf.zeros_like(x), scale, offset, known)
+        return _next_norm(x, scale, offset, tf.constant(epsilon, tf.float32))
 
     @tf.custom_gradient
     def apply(
@@ -291,6 +299,61 @@ def product(x: Tensor, w: Tensor, transpose: bool = False) -> Tensor:
     if generates(x, matrices=[w]):
         return (_next_product_transposed if transpose else _next_product)(x, w)
     return tf.matmul(x, w, transpose_b=transpose)
+
+
+_NEXT = {"": 0, "relu": 1, "gelu": 2, "gelu_new": 3, "gelu_pytorch_tanh": 3}
+"""The activations that a map of generation computes, by their numbers; "" is none."""
+
+
+@block
+def _next_map(x: Tensor, w: Tensor, bias: Tensor, activation: Tensor, act: str) -> Tensor:
+    del activation  # for an implementation that does not know it
+    y = tf.nn.bias_add(tf.matmul(x, _wide(w)), bias)
+    return (gelu if act == "gelu" else _ACTIVATIONS[act])(y) if act else y
+
+
+@block
+def _next_map_add(x: Tensor, context: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return x + tf.nn.bias_add(tf.matmul(context, _wide(w)), bias)
+
+
+@block
+def _next_map_transposed(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    return tf.nn.bias_add(tf.matmul(x, _wide(w), transpose_b=True), bias)
+
+
+@block
+def _next_maps(x: Tensor, *both: Tensor) -> tuple[Tensor, ...]:
+    pairs = zip(both[::2], both[1::2])
+    return tuple(tf.nn.bias_add(tf.matmul(x, _wide(w)), bias) for w, bias in pairs)
+
+
+def mapped(x: Tensor, w: Tensor, bias: Tensor, act: str = "") -> Tensor:
+    """Computes activation(x w + bias); the tensors are those that `generates` takes.
+
+    `act` is one of ACTIVATIONS, or "" for none.
+    """
+    known = act if act in _NEXT else ""
+    y = _next_map(x, w, bias, tf.constant(_NEXT[known]), act=known)
+    return y if act == known else activate(act, y)
+
+
+def mapped_thrice(x: Tensor, both: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Maps x by three matrices, each followed by its bias in the list, as `mapped`."""
+    return _next_maps(x, *both)
+
+
+def map_added(x: Tensor, context: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    """Computes x + context w + bias; the tensors are those that `generates` takes."""
+    return _next_map_add(x, context, w, bias)
+
+
+def table_product(x: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiplies x [N, H] by a table [V, H]; float32 [N, V], to which a bias [1, V] is added."""
+    if bias is not None and generates(x, bias, matrices=[table]):
+        return _next_map_transposed(x, table, tf.reshape(bias, [-1]))
+    y = _wide(product(x, table, transpose=True))
+    return y if bias is None else y + bias
 
 
 def _rms_normed(x: Tensor, scale: Tensor, epsilon: Tensor | float) -> Tensor:

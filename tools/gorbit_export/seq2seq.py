@@ -96,14 +96,15 @@ class Sublayer(tf.Module):
         dtype: tf.DType,
         weights: list[Tensor],
         body: Callable[[Tensor], Tensor],
+        last: causal.Map,
         add: Callable[[Tensor, Tensor], Tensor],
     ) -> Tensor:
-        """Adds dropout of what the body makes of x float32 [N, H] in `dtype`, and normalizes."""
+        """Maps what the body makes of x float32 [N, H] in `dtype`, adds it to x, and normalizes."""
         if self._config.family.relative:
             y = body(ops.cast(self.norm.apply(x, weights), dtype))
-            return add(ops.cast(y, tf.float32), x)
+            return last.added(y, x, weights, add)
         y = body(ops.cast(x, dtype))
-        return self.norm.apply(add(ops.cast(y, tf.float32), x), weights)
+        return self.norm.apply(last.added(y, x, weights, add), weights)
 
 
 class Attention(Sublayer):
@@ -171,12 +172,13 @@ class FeedForward(Sublayer):
                 gate = self.gate.apply(y, weights)
                 z = ops.gated(act, gate, self.intermediate.apply(y, weights))
             else:
-                z = ops.activate(act, self.intermediate.apply(y, weights))
+                z = self.intermediate.activated(act, y, weights)
             if dropout is not None:
                 z = dropout.drop(z, _NET, dropout.activation)
-            return self.feed_forward.apply(z, weights)
+            return z
 
-        return self.around(x, dtype, weights, body, _adder(dropout, _NET + 1))
+        add = _adder(dropout, _NET + 1)
+        return self.around(x, dtype, weights, body, self.feed_forward, add)
 
 
 class Layer(tf.Module):
@@ -392,8 +394,8 @@ class EncoderDecoder(tf.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Returns float32 [N, V] of [N, H]."""
         table = ops.cast(tf.convert_to_tensor(self.table()), self._compute)
-        logits = ops.cast(ops.product(x, table, transpose=True), tf.float32)
-        return logits if self.bias is None else logits + self.bias
+        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
+        return ops.table_product(x, table, bias)
 
     def encode(
         self,
@@ -587,9 +589,9 @@ class EncoderDecoder(tf.Module):
         """Adds to x what a part's heads give, `context` of its input."""
 
         def body(y: Tensor) -> Tensor:
-            return part.output.apply(context(y, weights), weights)
+            return context(y, weights)
 
-        return part.around(x, ops.computes(self._compute), weights, body, add)
+        return part.around(x, ops.computes(self._compute), weights, body, part.output, add)
 
     @staticmethod
     def _to_source(
@@ -683,32 +685,23 @@ class EncoderDecoder(tf.Module):
         tensors: list[Tensor],
     ) -> Tensor:
         """One layer of next_logits: x float32 [B * T, H], and four handles."""
-        tensors, layer, width = list(tensors), self.decoder.layers[0], self._config.width("decoder")
+        tensors, layer = list(tensors), self.decoder.layers[0]
         bias = tensors.pop(0) if self._config.family.relative else None
-
-        def read(handle: Tensor, places: Tensor) -> Tensor:
-            return causal.read_cache(handle, places, width, ops.computes(self._compute))
+        cached = causal.Cached(slots, context, position_ids, keys, values)
 
         def own(y: Tensor, weights: list[Tensor]) -> Tensor:
-            part, known = layer.attention, []
-            query = _by_row(part.query.apply(y, weights), position_ids)
-            for handle, made in zip((keys, values), (part.key, part.value)):
-                entries = made.apply(y, weights)
-                with tf.control_dependencies([causal.write_cache(handle, slots, entries)]):
-                    known.append(read(handle, context))
-            columns = tf.range(tf.cast(tf.shape(context)[1], tf.int64))
-            allowed = columns <= tf.cast(position_ids, tf.int64)[:, :, None]
-            return causal.attend(query, *known, allowed, part.shape, bias=bias)
+            part = layer.attention
+            made = causal.mapped([part.query, part.key, part.value], y, weights)
+            return causal.attend_cached(*made, cached, part.shape, bias=bias)
 
-        add = _adder(None, 0)
-        x = self._attended(layer.attention, x, tensors, own, add)
-        known = read(source_keys, source), read(source_values, source)
-        seen = tf.not_equal(tf.cast(source, tf.int64), 0)[:, None, :]
-        # Sequences that have the same source are one row of queries.
-        together = tf.reshape(position_ids, [tf.shape(source)[0], -1])
-        drop = _weights_dropper(None, 0)
-        to_source = functools.partial(self._to_source, layer, together, *known, seen, drop)
-        x = self._attended(layer.source, x, tensors, to_source, add)
+        def to_source(y: Tensor, weights: list[Tensor]) -> Tensor:
+            query = layer.source.query.apply(y, weights)
+            return causal.attend_source(
+                query, source, source_keys, source_values, layer.source.shape
+            )
+
+        x = self._attended(layer.attention, x, tensors, own, _adder(None, 0))
+        x = self._attended(layer.source, x, tensors, to_source, _adder(None, 0))
         return layer.network.apply(x, ops.computes(self._compute), tensors, None)
 
 

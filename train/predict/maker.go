@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/gorbit-ml/gorbit/generate"
+	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/text/chat"
 )
@@ -92,9 +94,28 @@ func (m Maker) Limits(sequences, tokens int) generate.Limits {
 		return max(length, int(min(int64(sequences)*int64(length), mostCacheBytes/max(bytes, 1))))
 	}
 	l := generate.Limits{VocabSize: m.VocabSize, MaxLength: m.MaxLength, Slots: slots(m.MaxLength, m.SlotBytes), Rows: sequences, PromptTokens: promptTokens}
+	if kernels.Register() == nil {
+		l.LogSumExp = kernels.LogSumExp
+	}
 	if m.SourceLength > 0 {
 		l.SourceLength, l.SourceSlots, l.SharesSources = m.SourceLength, slots(m.SourceLength, m.SourceSlotBytes), m.SourceShared
 	}
+	return l
+}
+
+// LimitsFor is Limits for requests that all have a configuration: the caches of a model with sources, whose
+// prompts are one token, are no larger than these need.
+func (m Maker) LimitsFor(c generate.Config, sequences, tokens int) generate.Limits {
+	l := m.Limits(sequences, tokens)
+	if m.SourceLength == 0 || tokens > 0 {
+		return l
+	}
+	if c.MaxLength > 0 || c.MaxNewTokens > 0 {
+		longest := cmp.Or(c.MaxLength, 1+c.MaxNewTokens)
+		l.Slots = min(l.Slots, sequences*min(longest, m.MaxLength))
+	}
+	together := max(1, sequences/max(c.NumBeams, c.NumReturnSequences, 1))
+	l.SourceSlots = min(l.SourceSlots, together*m.SourceLength)
 	return l
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorbit-ml/gorbit/generate"
 	"github.com/gorbit-ml/gorbit/text/chat"
 )
 
@@ -57,6 +58,23 @@ func TestMakerIsKept(t *testing.T) {
 		t.Errorf("limits are %+v", l)
 	}
 	if l := again.Limits(2, 50); l.Slots != 50 || l.SourceSlots != 50 {
+		t.Errorf("with 50 tokens, limits are %+v", l)
+	}
+	m.SlotBytes = 4
+	for _, c := range []struct {
+		config         generate.Config
+		slots, sources int
+	}{
+		{generate.Config{}, 128, 96},
+		{generate.Config{MaxNewTokens: 3}, 64, 96},
+		{generate.Config{MaxNewTokens: 99, NumBeams: 4}, 128, 24},
+		{generate.Config{MaxLength: 5, NumReturnSequences: 16}, 80, 6},
+	} {
+		if l := m.LimitsFor(c.config, 16, 0); l.Slots != c.slots || l.SourceSlots != c.sources {
+			t.Errorf("limits of %+v are %d and %d; expected %d and %d", c.config, l.Slots, l.SourceSlots, c.slots, c.sources)
+		}
+	}
+	if l := m.LimitsFor(generate.Config{MaxNewTokens: 3}, 2, 50); l.Slots != 50 || l.SourceSlots != 50 {
 		t.Errorf("with 50 tokens, limits are %+v", l)
 	}
 }

@@ -113,7 +113,7 @@ func (g *Generation) Of(m predict.Maker, tokenizer *text.Tokenizer, log *slog.Lo
 	if !g.flags.Changed("sequences") {
 		sequences = max(sequences, c.NumBeams, c.NumReturnSequences)
 	}
-	limits := m.Limits(sequences, g.cacheTokens)
+	limits := m.LimitsFor(c, sequences, g.cacheTokens)
 	if err := limits.Validate(); err != nil {
 		return predict.Generation{}, fault.Usagef("%w", err)
 	}

@@ -41,12 +41,21 @@
 //	token_losses                     logits, labels, weights, smoothing -> losses, right, dlogits
 //	next_product                     x, w -> y
 //	next_product_transposed          x, w -> y
+//	next_map                         x, w, bias, activation -> y
+//	next_maps                        x, w0, bias0, w1, bias1, w2, bias2 -> y0, y1, y2
+//	next_map_add                     x, context, w, bias -> y
+//	next_map_transposed              x, w, bias -> y
+//	next_norm                        x, scale, offset, epsilon -> y
 //	next_normed_products             x, scale, epsilon, w0, w1, w2 -> y0, y1, y2
 //	next_feed_forward                x, context, output, scale, epsilon, gate, up, down -> y
 //	rms_norm                         x, scale, epsilon -> y
 //	swiglu                           gate, x -> y
 //	next_attention                   query, key, value, allowed, heads, shared, scale -> context
 //	next_attention_biased            ..., bias -> context
+//	next_cached_attention            query, key, value, slots, context, positions, heads, shared, scale,
+//	                                 window, keys, values -> context
+//	next_cached_attention_biased     ..., bias -> context
+//	next_source_attention            query, source, heads, shared, scale, keys, values -> context
 //	adamw                            variable, m, v, gradient, gradient_scale, iteration, learning_rate, ...
 //	sgd, lion                        variable, m, gradient, gradient_scale, iteration, learning_rate, ...
 //

@@ -171,6 +171,86 @@ static void NAME(across_bf16)(float* y, int64_t ldy, const float* x, int64_t ldx
   NAME(across_of)(y, ldy, x, ldx, t, ldt, true, m, n, k);
 }
 
+// What becomes of n numbers of a product from a column on: its bias is added, and its activation made.
+INLINE vf NAME(finished)(const Product* p, vf x, int64_t column, int64_t n) {
+  vf unused;
+  if (p->bias != NULL) x += NAME(some)(p->bias + column, n);
+  switch (p->activation) {
+    case kRelu:
+      return NAME(select)(x < 0.0f, NAME(set)(0), x);
+    case kGelu:
+      return NAME(activation)(x, &unused, false);
+    case kGeluTanh:
+      return NAME(activation)(x, &unused, true);
+    default:
+      return x;
+  }
+}
+
+// y[columns, n] of the numbers of n rows of w, from its number `at` on, a row being ldt numbers after the one
+// before it.
+static void NAME(turned)(float* y, const void* w, int64_t at, int64_t ldt, bool narrow, int64_t columns,
+                         int64_t n) {
+  int64_t j = 0;
+  for (; j + W <= n; j += W) {
+    int64_t k = 0;
+    for (; k + W <= columns; k += W) {
+      vf v[W];
+#pragma GCC unroll 16
+      for (int i = 0; i < W; i++) {
+        int64_t from = at + (j + i) * ldt + k;
+        // The rows after these, which come next.
+        __builtin_prefetch((char*)w + (from + W * ldt) * (narrow ? 2 : 4));
+        v[i] = NAME(read_some)(w, from, W, narrow);
+      }
+#pragma GCC unroll 4
+      for (int h = W / 2; h > 0; h /= 2) {
+        vi upper, lower;
+#pragma GCC unroll 16
+        for (int l = 0; l < W; l++) upper[l] = l & h ? l - h + W : l, lower[l] = l & h ? l + W : l + h;
+#pragma GCC unroll 16
+        for (int i = 0; i < W; i++) {
+          if (i & h) continue;
+          vf a = v[i], b = v[i + h];
+          v[i] = __builtin_shuffle(a, b, upper);
+          v[i + h] = __builtin_shuffle(a, b, lower);
+        }
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < W; i++) STORE(y + (k + i) * kProductColumns + j, v[i]);
+    }
+    for (; k < columns; k++) {
+      for (int i = 0; i < W; i++) {
+        y[k * kProductColumns + j + i] = NAME(read_some)(w, at + (j + i) * ldt + k, 1, narrow)[0];
+      }
+    }
+  }
+  for (; j < n; j++) {
+    for (int64_t k = 0; k < columns; k++) {
+      y[k * kProductColumns + j] = NAME(read_some)(w, at + j * ldt + k, 1, narrow)[0];
+    }
+  }
+}
+
+// A part of a product with a transposed matrix.
+static bool NAME(next_across)(const Product* p, Part part, const float* x, float* y) {
+  int64_t at = part.column * p->inner, inner = p->inner;
+  if (inner <= kTurnedTerms) {
+    float* columns = gorbit_scratch(inner * kProductColumns);
+    if (columns == NULL) return false;
+    NAME(turned)(columns, p->w, at, inner, p->narrow, inner, part.columns);
+    NAME(along)(y, p->width, x, inner, columns, 0, kProductColumns, false, part.rows, part.columns, inner,
+                kSet, 0);
+  } else if (p->narrow) {
+    const uint16_t* w = (const uint16_t*)p->w + at;
+    NAME(across_bf16)(y, p->width, x, inner, w, inner, part.rows, part.columns, inner);
+  } else {
+    const float* w = (const float*)p->w + at;
+    NAME(across)(y, p->width, x, inner, w, inner, part.rows, part.columns, inner);
+  }
+  return true;
+}
+
 // A group of terms of few rows.
 static void NAME(next_group)(const Product* p, int64_t task) {
   int64_t k = task * p->group, end = p->inner - k < p->group ? p->inner : k + p->group;
@@ -183,30 +263,24 @@ static void NAME(next_group)(const Product* p, int64_t task) {
   }
 }
 
-static void NAME(next_product)(const Product* p, int64_t task) {
-  if (p->partial != NULL) {
-    NAME(next_group)(p, task);
-    return;
-  }
-  Part part = product_part(p, task);
+// A part of a product, with the sums of groups in their order. It returns false if there is no memory.
+static bool NAME(next_part)(const Product* p, Part part) {
   const float* x = p->x + part.row * p->inner;
   float* y = p->y + part.row * p->width + part.column;
-  if (p->transposed) {
-    int64_t at = part.column * p->inner, inner = p->inner;
-    if (p->narrow) {
-      const uint16_t* w = (const uint16_t*)p->w + at;
-      NAME(across_bf16)(y, p->width, x, inner, w, inner, part.rows, part.columns, inner);
-    } else {
-      const float* w = (const float*)p->w + at;
-      NAME(across)(y, p->width, x, inner, w, inner, part.rows, part.columns, inner);
-    }
-    return;
-  }
-  for (int64_t k = 0; k < p->inner; k += p->group) {
+  if (p->transposed && !NAME(next_across)(p, part, x, y)) return false;
+  for (int64_t k = 0; !p->transposed && k < p->inner; k += p->group) {
     NAME(along)(y, p->width, x + k, p->inner, p->w, k * p->width + part.column, p->width, p->narrow,
                 part.rows, part.columns, p->inner - k < p->group ? p->inner - k : p->group,
                 p->add || k > 0 ? kAdd : kSet, kAhead * p->width);
   }
+  if (p->bias == NULL && p->activation == kNoActivation) return true;
+  for (int64_t row = 0; row < part.rows; row++, y += p->width) {
+    for (int64_t j = 0; j < part.columns; j += W) {
+      int64_t n = part.columns - j < W ? part.columns - j : W;
+      NAME(keep)(y + j, NAME(finished)(p, NAME(some)(y + j, n), part.column + j, n), n);
+    }
+  }
+  return true;
 }
 
 static void NAME(rms_norm)(void* argument, int64_t block) {
@@ -251,13 +325,20 @@ static void NAME(next_products)(void* argument, int64_t task) {
   int i = 0;
   while (task >= p->ends[i]) i++;
   if (i > 0) task -= p->ends[i - 1];
-  NAME(next_product)(&p->of[i], task);
+  int last = p->gated && p->of[0].partial == NULL ? 1 : i;
+  for (; i <= last; i++) {
+    const Product* of = &p->of[i];
+    if (of->partial != NULL) {
+      NAME(next_group)(of, task);
+    } else if (!NAME(next_part)(of, product_part(of, task))) {
+      p->failed = true;
+    }
+  }
   if (!p->gated || p->of[0].partial != NULL) return;
-  NAME(next_product)(&p->of[1], task);
   Part part = product_part(p->of, task);
   for (int64_t row = part.row; row < part.row + part.rows; row++) {
     float* y = p->of[0].y + row * p->of[0].width + part.column;
-    NAME(swish)(y, y, p->of[1].y + row * p->of[0].width + part.column, part.columns);
+    NAME(swish)(y, y, p->of[1].y + row * p->of[1].width + part.column, part.columns);
   }
 }
 
@@ -275,7 +356,7 @@ static void NAME(next_sums)(void* argument, int64_t row) {
       for (int64_t k = a->group; k < a->inner; k += a->group) {
         sum += NAME(some)(part += a->rows * a->width, n);
       }
-      NAME(keep)(y + j, sum, n);
+      NAME(keep)(y + j, NAME(finished)(a, sum, j, n), n);
     }
   }
   float* gate = p->of[0].y + row * p->of[0].width;
@@ -310,42 +391,138 @@ INLINE void NAME(softmax)(float* s, const bool* allowed, const float* bias, floa
   }
 }
 
+// Which of n columns each of some positions sees, [positions, n].
+static void NAME(seen)(const NextAttention* a, int64_t row, int64_t first, int64_t queries, int64_t n,
+                       bool* allowed) {
+  const int32_t* slots = a->slots + row * a->columns;
+  for (int64_t i = 0; i < queries; i++, allowed += n) {
+    if (a->positions == NULL) {
+      for (int64_t j = 0; j < n; j++) allowed[j] = slots[j] != 0;
+      continue;
+    }
+    int64_t end = a->positions[row * a->tokens + first + i], from = 0;
+    if (a->window > 0 && end >= a->window) from = end - a->window + 1;
+    for (int64_t j = 0; j < n; j++) allowed[j] = j >= from && j <= end;
+  }
+}
+
+// The columns up to the last that any of some positions sees.
+static int64_t NAME(reach)(const NextAttention* a, int64_t row, int64_t first, int64_t queries) {
+  int64_t n = 0, columns = a->columns;
+  if (a->slots != NULL && a->positions == NULL) {
+    for (n = columns; n > 0 && a->slots[row * columns + n - 1] == 0; n--) {
+    }
+    return n;
+  }
+  for (int64_t i = 0; i < queries; i++) {
+    int64_t query = row * a->tokens + first + i, j = columns;
+    if (a->slots != NULL) {
+      j = a->positions[query] + 1 < columns ? a->positions[query] + 1 : columns;
+    } else {
+      while (j > n && !a->allowed[query * columns + j - 1]) j--;
+    }
+    n = j > n ? j : n;
+  }
+  return n;
+}
+
+// Keys or values of a head, [n, d], of the slots of a row. They are copied to `to`, whose rows they are
+// then, unless they follow each other in the cache.
+static const float* NAME(cached)(const NextAttention* a, const float* cache, int64_t row, int64_t head,
+                                 int64_t n, int64_t d, float* to, int64_t* stride) {
+  const int32_t* slots = a->slots + row * a->columns;
+  int64_t j = 1;
+  while (j < n && slots[j] == slots[0] + j) j++;
+  *stride = a->shared * d;
+  cache += head * d;
+  if (j >= n) return n > 0 ? cache + slots[0] * *stride : cache;
+  for (j = 0; j < n; j++) memcpy(to + j * d, cache + slots[j] * *stride, (size_t)d * sizeof(float));
+  *stride = d;
+  return to;
+}
+
 // A task is kNextQueries positions of a row, for one head of keys.
 static void NAME(next_attention)(void* argument, int64_t task) {
   NextAttention* a = argument;
   int64_t groups = a->heads / a->shared, d = a->width / a->heads, columns = a->columns;
   int64_t part = task % a->parts, head = task / a->parts % a->shared, row = task / a->parts / a->shared;
-  int64_t first = part * kNextQueries;
+  int64_t first = part * kNextQueries, stride = a->shared * d, value_stride = stride;
   int64_t queries = a->tokens - first < kNextQueries ? a->tokens - first : kNextQueries;
-  const bool* allowed = a->allowed + (row * a->tokens + first) * columns;
-  int64_t n = 0;  // the columns up to the last that any of them sees
-  for (int64_t i = 0; i < queries; i++) {
-    int64_t j = columns;
-    while (j > n && !allowed[i * columns + j - 1]) j--;
-    n = j;
-  }
-  const float* key = a->key + row * columns * a->shared * d + head * d;
-  const float* value = a->value + row * columns * a->shared * d + head * d;
-  float* scores = gorbit_scratch((queries > groups ? queries : groups) * n + 1);
+  int64_t n = NAME(reach)(a, row, first, queries);
+  int64_t most = queries > groups ? queries : groups;
+  float* scores = gorbit_scratch(most * n + 1 + (a->slots != NULL ? 2 * n * d + queries * n : 0));
   if (scores == NULL) {
     a->failed = true;
     return;
+  }
+  const bool* allowed;
+  const float *key, *value;
+  if (a->slots != NULL) {
+    float* room = scores + most * n;
+    bool* seen = (bool*)(room + 2 * n * d);
+    NAME(seen)(a, row, first, queries, n, seen);
+    allowed = seen;
+    key = NAME(cached)(a, a->key, row, head, n, d, room, &stride);
+    value = NAME(cached)(a, a->value, row, head, n, d, room + n * d, &value_stride);
+    columns = n;
+  } else {
+    allowed = a->allowed + (row * a->tokens + first) * columns;
+    key = a->key + row * columns * stride + head * d;
+    value = a->value + row * columns * stride + head * d;
   }
   // One position has all heads of queries side by side; of several, one head after the other is taken.
   int64_t times = queries == 1 ? 1 : groups, m = queries == 1 ? groups : queries;
   int64_t step = queries == 1 ? d : a->width;
   for (int64_t g = 0; g < times; g++) {
     int64_t at = (row * a->tokens + first) * a->width + (head * groups + g) * d;
-    NAME(across)(scores, n, a->query + at, step, key, a->shared * d, m, n, d);
+    NAME(across)(scores, n, a->query + at, step, key, stride, m, n, d);
     for (int64_t i = 0; i < m; i++) {
       int64_t query = queries == 1 ? 0 : i, own = head * groups + (queries == 1 ? i : g);
       const float* bias = a->bias;
-      if (bias != NULL) bias += ((row * a->heads + own) * a->tokens + first + query) * columns;
+      if (bias != NULL) bias += ((row * a->heads + own) * a->tokens + first + query) * a->columns;
       NAME(softmax)(scores + i * n, allowed + query * columns, bias, a->scale, n);
     }
-    NAME(along)(a->y + at, step, scores, n, value, 0, a->shared * d, false, m, d, n, kSet,
-                kAhead * a->shared * d);
+    NAME(along)(a->y + at, step, scores, n, value, 0, value_stride, false, m, d, n, kSet,
+                kAhead * value_stride);
   }
+}
+
+// The logarithm of the sum of the exponentials of n numbers; NaN if one is NaN or infinite, but for
+// -infinity. Sums of float32 numbers are few before they are added in float64.
+static double NAME(log_sum_exp)(const float* x, int64_t n) {
+  vf top = NAME(set)(-INFINITY);
+  vi good = ~(vi){};
+  int64_t j = 0;
+  float most = -INFINITY;
+  for (; j + W <= n; j += W) {
+    vf v = LOAD(x + j);
+    good &= v < INFINITY;
+    top = NAME(select)(v > top, v, top);
+  }
+  for (; j < n; j++) {
+    if (!(x[j] < INFINITY)) return NAN;
+    most = x[j] > most ? x[j] : most;
+  }
+  for (int i = 0; i < W; i++) {
+    if (!good[i]) return NAN;
+    most = top[i] > most ? top[i] : most;
+  }
+  if (most == -INFINITY) return most;
+  double sum = 0;
+  for (j = 0; j < n;) {
+    int64_t end = n - j < 64 * W ? n : j + 64 * W;
+    vf some = {};
+    for (; j < end; j += W) {
+      int64_t count = end - j < W ? end - j : W;
+      vf v = NAME(some)(x + j, count) - most;
+      // exp takes no infinity.
+      vf e = NAME(exp)(NAME(select)(v < -100.0f, NAME(set)(-100), v));
+      for (int64_t k = count; k < W; k++) e[k] = 0;
+      some += e;
+    }
+    sum += NAME(sum)(some);
+  }
+  return most + log(sum);
 }
 
 #undef SUMS

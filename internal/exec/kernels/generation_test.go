@@ -32,6 +32,13 @@ func TestGeneration(t *testing.T) {
 			for _, sizes := range [][3]int{{1, 64, 96}, {3, 50, 101}, {16, 200, 300}, {17, 200, 300}, {140, 37, 113}} {
 				nextLayer(t, sizes[0], sizes[1], sizes[2])
 			}
+			for _, sizes := range [][3]int{{1, 64, 96}, {3, 50, 101}, {16, 200, 300}, {17, 300, 300}, {140, 37, 113}} {
+				maps(t, sizes[0], sizes[1], sizes[2])
+			}
+			logSumExp(t)
+			for _, sizes := range [][2]int{{1, 1}, {1, 70}, {5, 19}, {40, 70}} {
+				cachedAttention(t, sizes[0], sizes[1])
+			}
 			for _, sizes := range [][2]int{{1, 1}, {1, 70}, {5, 19}, {40, 70}} {
 				for _, biased := range []bool{false, true} {
 					nextAttention(t, sizes[0], sizes[1], biased)

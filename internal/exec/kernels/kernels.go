@@ -17,6 +17,7 @@ package kernels
 // bool gorbit_available(int op);
 // const char* gorbit_op(int op, int kind, int i);
 // void gorbit_int8_plain(bool plain);
+// double gorbit_log_sum_exp(const float* x, long long n);
 import "C"
 
 import (
@@ -102,6 +103,12 @@ var register = sync.OnceValue(func() error {
 	}
 	return nil
 })
+
+// LogSumExp returns the logarithm of the sum of the exponentials of numbers, with an error of about 1e-7 of
+// the sum. It is NaN if one of them is NaN or +Inf, and -Inf if there are none. Register must have been called.
+func LogSumExp(x []float32) float64 {
+	return float64(C.gorbit_log_sum_exp((*C.float)(unsafe.SliceData(x)), C.longlong(len(x))))
+}
 
 // Threads sets the number of threads that each kernel of this process may use from now on: n for
 // most kernels, update for those of the update, which run one at a time with nothing else. 0 means

@@ -86,10 +86,10 @@ typedef struct {
   const int32_t* ids;  // sequence ids of the run; NULL if all are equal
 } Run;
 
-// A norm without an offset.
+// A norm whose offset, mean and reciprocal may be NULL.
 typedef struct {
   int64_t rows, width;
-  const float *x, *scale, *dy;
+  const float *x, *scale, *offset, *dy;
   float epsilon;
   float *y, *mean, *reciprocal, *dx;
   float* partial;  // [blocks, width]: of scale
@@ -178,6 +178,13 @@ typedef struct {
 enum { kFewRows = 16, kGroup = 110592, kPanel = 16, kLeastPanels = 3 };
 enum { kProductRows = 128, kProductColumns = 96, kAhead = 12 };
 
+// A product with a transposed matrix of up to so many terms is made of its columns, which a task lays side by
+// side: of few terms, sums of vectors would be the most of it.
+enum { kTurnedTerms = 512 };
+
+// What is made of a product with its bias.
+typedef enum { kNoActivation, kRelu, kGelu, kGeluTanh, kActivations } Activation;
+
 // What a product of a part of the terms does with y: it is set, the terms are added to it one by one, or
 // their sum is.
 enum { kSet, kGoOn, kAdd };
@@ -186,12 +193,13 @@ enum { kSet, kGoOn, kAdd };
 enum { kNextQueries = 32, kSmallChunk = 1 << 12 };
 
 // w is [inner, width], or [width, inner] if it is transposed. With add, y holds what the product is added
-// to; it is not transposed then. group is the terms of a group, and partial [groups, rows, width] their
-// sums, NULL unless there are few rows.
+// to; it is not transposed then. bias [width] is added last; NULL for none. group is the terms of a group,
+// and partial [groups, rows, width] their sums, NULL unless there are few rows.
 typedef struct {
   int64_t rows, inner, width, group;
   bool transposed, add, narrow;
-  const float* x;
+  Activation activation;
+  const float *x, *bias;
   const void* w;  // bfloat16 if narrow, and float32 if not
   float *y, *partial;
 } Product;
@@ -200,7 +208,7 @@ typedef struct {
 // the first.
 typedef struct {
   int count;
-  bool gated;
+  bool gated, failed;
   Product of[3];
   int64_t ends[3];  // the tasks of each and of those before it; gated ones have them together
 } Products;
@@ -231,10 +239,16 @@ typedef struct {
 // query and y are [B, tokens, width], key and value [B, columns, width * shared / heads], allowed
 // [B, tokens, columns], and bias, unless it is NULL, [B, heads, tokens, columns]. parts is the tasks of a
 // row for each head of keys.
+//
+// With slots, [B, columns], key and value are [any, width * shared / heads], and a row's keys and values
+// are those of its slots. Instead of allowed there are positions then, [B, tokens]: a token sees the
+// columns up to its own, and of these the last `window` alone, unless that is 0. Without positions it
+// sees those whose slot is not 0.
 typedef struct {
-  int64_t tokens, columns, width, heads, shared, parts;
+  int64_t tokens, columns, width, heads, shared, parts, window;
   const float *query, *key, *value, *bias;
   const bool* allowed;
+  const int32_t *slots, *positions;
   float scale;
   float* y;
   bool failed;
@@ -321,6 +335,7 @@ typedef struct {
   void (*rms_norm)(void*, int64_t);
   void (*swiglu)(void*, int64_t);
   void (*next_attention)(void*, int64_t);
+  double (*log_sum_exp)(const float*, int64_t);
 } Tasks;
 
 // gorbit_use sets the instruction set by name; "" means the widest. It returns false if this

@@ -1150,6 +1150,7 @@ static void products(Call* c, Products* p) {
   }
   if (!ok(c)) return;
   gorbit_parallel_update(tasks, gorbit_tasks()->next_products, p);
+  if (p->failed) fail(c, TF_RESOURCE_EXHAUSTED, "out of memory");
   if (p->of[0].partial == NULL) return;
   if (rows > 2) {
     gorbit_parallel_update(rows, gorbit_tasks()->next_sums, p);
@@ -1158,8 +1159,9 @@ static void products(Call* c, Products* p) {
   }
 }
 
-// next_product(x, w) -> y = x w, and next_product_transposed(x, w) -> y = x w^T
-static void multiply(TF_OpKernelContext* context, bool transposed) {
+// next_product(x, w) -> y = x w, next_product_transposed(x, w) -> y = x w^T, and
+// next_map_transposed(x, w, bias) -> y = x w^T + bias
+static void multiply(TF_OpKernelContext* context, bool transposed, bool biased) {
   Call c = begin(context);
   int64_t dims[2], sizes[2];
   matrix(&c, 0, dims);
@@ -1172,6 +1174,7 @@ static void multiply(TF_OpKernelContext* context, bool transposed) {
   p.x = vector(&c, 0, p.rows * p.inner);
   p.narrow = narrow(&c, 1);
   p.w = vector(&c, 1, p.inner * p.width);
+  if (biased) p.bias = vector(&c, 2, p.width);
   p.y = output(&c, 0, 2, (int64_t[]){p.rows, p.width});
   products(&c, &(Products){.count = 1, .of = {p}});
   end(&c);
@@ -1179,12 +1182,17 @@ static void multiply(TF_OpKernelContext* context, bool transposed) {
 
 static void next_product(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  multiply(context, false);
+  multiply(context, false, false);
 }
 
 static void next_product_transposed(void* unused, TF_OpKernelContext* context) {
   (void)unused;
-  multiply(context, true);
+  multiply(context, true, false);
+}
+
+static void next_map_transposed(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  multiply(context, true, true);
 }
 
 // rms_norm(x, scale, epsilon) -> y
@@ -1242,6 +1250,77 @@ static void next_normed_products(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
+// next_map(x, w, bias, activation) -> y = activation(x w + bias)
+static void next_map(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  Product p = {.rows = dims[0], .x = vector(&c, 0, dims[0] * dims[1])};
+  weights(&c, 1, &p, dims[1], 0);
+  p.bias = vector(&c, 2, p.width);
+  TF_Tensor* activation = input(&c, 3);
+  if (ok(&c)) {
+    int32_t number = elements(activation) == 1 ? *(int32_t*)TF_TensorData(activation) : -1;
+    if (number < 0 || number >= kActivations) fail(&c, TF_INVALID_ARGUMENT, "there is no such activation");
+    p.activation = (Activation)number;
+  }
+  p.y = output(&c, 0, 2, (int64_t[]){p.rows, p.width});
+  products(&c, &(Products){.count = 1, .of = {p}});
+  end(&c);
+}
+
+// next_maps(x, w0, bias0, w1, bias1, w2, bias2) -> y0, y1, y2
+static void next_maps(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  const float* x = vector(&c, 0, dims[0] * dims[1]);
+  Products p = {.count = 3};
+  for (int i = 0; i < p.count; i++) {
+    p.of[i] = (Product){.rows = dims[0], .x = x};
+    weights(&c, 1 + 2 * i, &p.of[i], dims[1], 0);
+    p.of[i].bias = vector(&c, 2 + 2 * i, p.of[i].width);
+    p.of[i].y = output(&c, i, 2, (int64_t[]){dims[0], p.of[i].width});
+  }
+  products(&c, &p);
+  end(&c);
+}
+
+// next_map_add(x, context, w, bias) -> y = x + context w + bias
+static void next_map_add(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2], sizes[2];
+  matrix(&c, 0, dims);
+  matrix(&c, 1, sizes);
+  const float* x = vector(&c, 0, dims[0] * dims[1]);
+  Product p = {.rows = dims[0], .x = vector(&c, 1, dims[0] * sizes[1]), .add = true};
+  weights(&c, 2, &p, sizes[1], dims[1]);
+  p.bias = vector(&c, 3, p.width);
+  p.y = output(&c, 0, 2, dims);
+  if (ok(&c)) memcpy(p.y, x, (size_t)(dims[0] * dims[1]) * sizeof(float));
+  products(&c, &(Products){.count = 1, .of = {p}});
+  end(&c);
+}
+
+// next_norm(x, scale, offset, epsilon) -> y
+static void next_norm(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2];
+  matrix(&c, 0, dims);
+  ScaleNorm n = {.rows = dims[0], .width = dims[1]};
+  n.y = output(&c, 0, 2, dims);
+  n.x = vector(&c, 0, dims[0] * dims[1]);
+  n.scale = vector(&c, 1, dims[1]);
+  n.offset = vector(&c, 2, dims[1]);
+  n.epsilon = scalar(&c, 3);
+  if (ok(&c) && dims[1] > 0) gorbit_parallel_update(blocks(dims[0]), gorbit_tasks()->scale_norm, &n);
+  end(&c);
+}
+
 // next_feed_forward(x, context, output, scale, epsilon, gate, up, down) -> y
 static void next_feed_forward(void* unused, TF_OpKernelContext* context) {
   (void)unused;
@@ -1284,26 +1363,41 @@ static void swiglu(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
+// attended_heads sets the numbers of heads, inputs i and i + 1, and the scale after them.
+static void attended_heads(Call* c, int i, NextAttention* a) {
+  TF_Tensor *heads = input(c, i), *shared = input(c, i + 1);
+  a->scale = scalar(c, i + 2);
+  if (!ok(c)) return;
+  if (elements(heads) != 1 || elements(shared) != 1) {
+    fail(c, TF_INVALID_ARGUMENT, "the number of heads is no scalar");
+    return;
+  }
+  a->heads = *(int32_t*)TF_TensorData(heads);
+  a->shared = *(int32_t*)TF_TensorData(shared);
+  if (a->heads < 1 || a->shared < 1 || a->heads % a->shared != 0 || a->width % a->heads != 0) {
+    fail(c, TF_INVALID_ARGUMENT, "the heads do not divide the width");
+  }
+}
+
+// attend_rows computes attention of rows whose tokens are known.
+static void attend_rows(Call* c, NextAttention* a, int64_t rows) {
+  a->y = output(c, 0, 2, (int64_t[]){rows * a->tokens, a->width});
+  a->parts = (a->tokens + kNextQueries - 1) / kNextQueries;
+  if (!ok(c)) return;
+  gorbit_parallel_update(rows * a->shared * a->parts, gorbit_tasks()->next_attention, a);
+  if (a->failed) fail(c, TF_RESOURCE_EXHAUSTED, "out of memory");
+}
+
 // next_attention(query, key, value, allowed, heads, shared, scale) -> y, and
 // next_attention_biased(..., bias) -> y
 static void attend_next(TF_OpKernelContext* context, bool biased) {
   Call c = begin(context);
   TF_Tensor *query = input(&c, 0), *key = input(&c, 1), *allowed = input(&c, 3);
-  TF_Tensor *heads = input(&c, 4), *shared = input(&c, 5);
-  int64_t rows = dim(&c, query, 3, 0), width = dim(&c, query, 3, 2);
-  NextAttention a = {.tokens = dim(&c, query, 3, 1), .columns = dim(&c, key, 3, 1), .width = width};
-  if (ok(&c) && (elements(heads) != 1 || elements(shared) != 1)) {
-    fail(&c, TF_INVALID_ARGUMENT, "the number of heads is no scalar");
-  }
+  int64_t rows = dim(&c, query, 3, 0);
+  NextAttention a = {.tokens = dim(&c, query, 3, 1), .columns = dim(&c, key, 3, 1), .width = dim(&c, query, 3, 2)};
+  attended_heads(&c, 4, &a);
   if (ok(&c)) {
-    a.heads = *(int32_t*)TF_TensorData(heads);
-    a.shared = *(int32_t*)TF_TensorData(shared);
-    if (a.heads < 1 || a.shared < 1 || a.heads % a.shared != 0 || width % a.heads != 0) {
-      fail(&c, TF_INVALID_ARGUMENT, "the heads do not divide the width");
-    }
-  }
-  if (ok(&c)) {
-    int64_t entries = rows * a.columns * (width / a.heads * a.shared);
+    int64_t entries = rows * a.columns * (a.width / a.heads * a.shared);
     if (elements(key) != entries || elements(allowed) != rows * a.tokens * a.columns) {
       fail(&c, TF_INVALID_ARGUMENT, "keys, or what is allowed, have another size than the queries");
     }
@@ -1312,14 +1406,8 @@ static void attend_next(TF_OpKernelContext* context, bool biased) {
   a.query = floats(query);
   a.key = floats(key);
   a.allowed = allowed == NULL ? NULL : TF_TensorData(allowed);
-  a.scale = scalar(&c, 6);
   if (biased) a.bias = vector(&c, 7, rows * a.heads * a.tokens * a.columns);
-  a.y = output(&c, 0, 2, (int64_t[]){rows * a.tokens, width});
-  a.parts = (a.tokens + kNextQueries - 1) / kNextQueries;
-  if (ok(&c)) {
-    gorbit_parallel_update(rows * a.shared * a.parts, gorbit_tasks()->next_attention, &a);
-    if (a.failed) fail(&c, TF_RESOURCE_EXHAUSTED, "out of memory");
-  }
+  attend_rows(&c, &a, rows);
   end(&c);
 }
 
@@ -1331,6 +1419,105 @@ static void next_attention(void* unused, TF_OpKernelContext* context) {
 static void next_attention_biased(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   attend_next(context, true);
+}
+
+// cache returns the memory of a cache, a variable [slots, width], that is written in place.
+static float* cache(Call* c, int i, int64_t width, int64_t* slots) {
+  TF_Tensor* t = NULL;
+  if (!ok(c)) return NULL;
+  // What writes to some rows alone is a sparse access: such a variable's reads make copies.
+  variable_of(c->context, i, false, false, true, copy, &t, c->status);
+  if (!ok(c) || hold(c, t) == NULL) return NULL;
+  if (TF_TensorType(t) != TF_FLOAT || TF_NumDims(t) != 2 || TF_Dim(t, 1) != width) {
+    fail(c, TF_INVALID_ARGUMENT, "a cache has another type or width than what it keeps");
+    return NULL;
+  }
+  *slots = TF_Dim(t, 0);
+  return floats(t);
+}
+
+// slots_of returns an input of slots, [rows, columns], each below a number.
+static const int32_t* slots_of(Call* c, int i, int64_t rows, int64_t columns, int64_t number) {
+  TF_Tensor* t = input(c, i);
+  if (!ok(c)) return NULL;
+  if (elements(t) != rows * columns) fail(c, TF_INVALID_ARGUMENT, "slots have another size than the tokens");
+  const int32_t* slots = TF_TensorData(t);
+  for (int64_t k = 0; ok(c) && k < rows * columns; k++) {
+    if (slots[k] < 0 || slots[k] >= number) fail(c, TF_INVALID_ARGUMENT, "a slot is outside of the cache");
+  }
+  return slots;
+}
+
+// next_cached_attention(query, key, value, slots, context, positions, heads, shared, scale, window, keys,
+// values) -> y, and next_cached_attention_biased(..., bias) -> y
+static void attend_cached(TF_OpKernelContext* context, bool biased) {
+  Call c = begin(context);
+  int64_t dims[2], places[2], columns[2], count = 0, other = 0;
+  matrix(&c, 0, dims);
+  matrix(&c, 3, places);
+  matrix(&c, 4, columns);
+  int64_t rows = places[0];
+  NextAttention a = {.tokens = places[1], .columns = columns[1], .width = dims[1]};
+  attended_heads(&c, 6, &a);
+  if (ok(&c) && (dims[0] != rows * a.tokens || columns[0] != rows)) {
+    fail(&c, TF_INVALID_ARGUMENT, "slots have another size than the queries");
+  }
+  int64_t width = ok(&c) ? a.width / a.heads * a.shared : 0;
+  a.query = vector(&c, 0, dims[0] * a.width);
+  const float *key = vector(&c, 1, dims[0] * width), *value = vector(&c, 2, dims[0] * width);
+  float *keys = cache(&c, 10, width, &count), *values = cache(&c, 11, width, &other);
+  if (ok(&c) && count != other) fail(&c, TF_INVALID_ARGUMENT, "the caches have different numbers of slots");
+  const int32_t* slots = slots_of(&c, 3, rows, a.tokens, count);
+  a.slots = slots_of(&c, 4, rows, a.columns, count);
+  TF_Tensor *positions = input(&c, 5), *window = input(&c, 9);
+  if (ok(&c) && (elements(positions) != dims[0] || elements(window) != 1)) {
+    fail(&c, TF_INVALID_ARGUMENT, "positions have another size than the queries");
+  }
+  if (biased) a.bias = vector(&c, 12, rows * a.heads * a.tokens * a.columns);
+  if (ok(&c)) {
+    a.key = keys, a.value = values, a.positions = TF_TensorData(positions);
+    a.window = *(int32_t*)TF_TensorData(window);
+    for (int64_t i = 0; i < dims[0]; i++) {
+      if (slots[i] == 0) continue;  // that of padding stays 0
+      memcpy(keys + slots[i] * width, key + i * width, (size_t)width * sizeof(float));
+      memcpy(values + slots[i] * width, value + i * width, (size_t)width * sizeof(float));
+    }
+  }
+  attend_rows(&c, &a, rows);
+  end(&c);
+}
+
+static void next_cached_attention(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend_cached(context, false);
+}
+
+static void next_cached_attention_biased(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  attend_cached(context, true);
+}
+
+// next_source_attention(query, source, heads, shared, scale, keys, values) -> y
+static void next_source_attention(void* unused, TF_OpKernelContext* context) {
+  (void)unused;
+  Call c = begin(context);
+  int64_t dims[2], sources[2], count = 0, other = 0;
+  matrix(&c, 0, dims);
+  matrix(&c, 1, sources);
+  int64_t rows = sources[0];
+  if (ok(&c) && (rows == 0 ? dims[0] != 0 : dims[0] % rows != 0)) {
+    fail(&c, TF_INVALID_ARGUMENT, "the queries are not as many for each source");
+  }
+  NextAttention a = {.columns = sources[1], .width = dims[1]};
+  attended_heads(&c, 2, &a);
+  int64_t width = ok(&c) ? a.width / a.heads * a.shared : 0;
+  if (ok(&c) && rows > 0) a.tokens = dims[0] / rows;
+  a.query = vector(&c, 0, dims[0] * a.width);
+  a.key = cache(&c, 5, width, &count), a.value = cache(&c, 6, width, &other);
+  if (ok(&c) && count != other) fail(&c, TF_INVALID_ARGUMENT, "the caches have different numbers of slots");
+  a.slots = slots_of(&c, 1, rows, a.columns, count);
+  attend_rows(&c, &a, rows);
+  end(&c);
 }
 
 static void unknown(TF_ShapeInferenceContext* context, TF_Status* status) {
@@ -1476,6 +1663,16 @@ static const struct {
    {"y: float"}},                                                                                  \
   {"GorbitNextProductTransposed" suffix, next_product_transposed, unknown, false,                  \
    {"x: float", "w: " type}, {"y: float"}},                                                        \
+  {"GorbitNextMap" suffix, next_map, unknown, false,                                               \
+   {"x: float", "w: " type, "bias: float", "activation: int32"}, {"y: float"}},                    \
+  {"GorbitNextMaps" suffix, next_maps, unknown, false,                                             \
+   {"x: float", "w0: " type, "bias0: float", "w1: " type, "bias1: float", "w2: " type,             \
+    "bias2: float"},                                                                               \
+   {"y0: float", "y1: float", "y2: float"}},                                                       \
+  {"GorbitNextMapAdd" suffix, next_map_add, same, false,                                           \
+   {"x: float", "context: float", "w: " type, "bias: float"}, {"y: float"}},                       \
+  {"GorbitNextMapTransposed" suffix, next_map_transposed, unknown, false,                          \
+   {"x: float", "w: " type, "bias: float"}, {"y: float"}},                                         \
   {"GorbitNextNormedProducts" suffix, next_normed_products, unknown, false,                        \
    {"x: float", "scale: float", "epsilon: float", "w0: " type, "w1: " type, "w2: " type},          \
    {"y0: float", "y1: float", "y2: float"}},                                                       \
@@ -1495,6 +1692,18 @@ static const struct {
     {"GorbitNextAttention", next_attention, unknown, false, {CACHED}, {"y: float"}},
     {"GorbitNextAttentionBiased", next_attention_biased, unknown, false, {CACHED, "bias: float"},
      {"y: float"}},
+    {"GorbitNextNorm", next_norm, same, false,
+     {"x: float", "scale: float", "offset: float", "epsilon: float"}, {"y: float"}},
+#define IN_PLACE                                                                              \
+  "query: float", "key: float", "value: float", "slots: int32", "context: int32",             \
+      "positions: int32", "heads: int32", "shared: int32", "scale: float", "window: int32",   \
+      "keys: resource", "values: resource"
+    {"GorbitNextCachedAttention", next_cached_attention, unknown, true, {IN_PLACE}, {"y: float"}},
+    {"GorbitNextCachedAttentionBiased", next_cached_attention_biased, unknown, true,
+     {IN_PLACE, "bias: float"}, {"y: float"}},
+    {"GorbitNextSourceAttention", next_source_attention, unknown, true,
+     {"query: float", "source: int32", "heads: int32", "shared: int32", "scale: float",
+      "keys: resource", "values: resource"}, {"y: float"}},
     {"GorbitMapped", mapped, unknown, true, {"value: float", "shape: int64"}, {"y: float"}},
     {"GorbitSquares", squares, unknown, false, {"x: N * float"}, {"sum: float"}},
 };
@@ -1543,6 +1752,9 @@ void gorbit_register(TF_Status* status) {
 
 // gorbit_instructions returns the instruction set of the kernels.
 const char* gorbit_instructions(void) { return gorbit_tasks()->name; }
+
+// gorbit_log_sum_exp returns the logarithm of the sum of the exponentials of n numbers.
+double gorbit_log_sum_exp(const float* x, long long n) { return gorbit_tasks()->log_sum_exp(x, n); }
 
 // gorbit_op returns the name of an operation (kind 0), or its i-th input (1) or output (2) as
 // "name: type". It returns NULL after the last one.

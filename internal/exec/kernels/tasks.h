@@ -355,11 +355,12 @@ static void NAME(scale_norm)(void* argument, int64_t block) {
     float variance = NAME(sum)(squares);
     for (; j < width; j++) variance += (x[j] - mean) * (x[j] - mean);
     float reciprocal = 1.0f / sqrtf(variance / (float)width + a->epsilon);
-    a->mean[row] = mean, a->reciprocal[row] = reciprocal;
+    if (a->mean != NULL) a->mean[row] = mean, a->reciprocal[row] = reciprocal;
     for (j = 0; j + W <= width; j += W) {
       STORE(y + j, (LOAD(x + j) - mean) * reciprocal * LOAD(a->scale + j));
     }
     for (; j < width; j++) y[j] = (x[j] - mean) * reciprocal * a->scale[j];
+    for (j = 0; a->offset != NULL && j < width; j++) y[j] += a->offset[j];
   }
 }
 
@@ -999,6 +1000,7 @@ static const Tasks NAME(tasks) = {
     .rms_norm = NAME(rms_norm),
     .swiglu = NAME(swiglu),
     .next_attention = NAME(next_attention),
+    .log_sum_exp = NAME(log_sum_exp),
 };
 
 #include "novectors.h"

@@ -1,6 +1,7 @@
 package served
 
 import (
+	"cmp"
 	"runtime"
 	"slices"
 
@@ -25,7 +26,7 @@ func substitute(saved *spb.SavedModel) []string {
 	for _, meta := range saved.GetMetaGraphs() {
 		for _, f := range meta.GetGraphDef().GetLibrary().GetFunction() {
 			i := slices.IndexFunc(ops, func(op kernels.Op) bool {
-				return string(f.GetAttr()["_implements"].GetS()) == op.Implements && fits(f.GetSignature().GetInputArg(), op.Inputs) && fits(f.GetSignature().GetOutputArg(), op.Outputs)
+				return implements(f) == op.Implements && fits(f.GetSignature().GetInputArg(), op.Inputs) && fits(f.GetSignature().GetOutputArg(), op.Outputs)
 			})
 			if i >= 0 {
 				replace(f, ops[i])
@@ -36,21 +37,30 @@ func substitute(saved *spb.SavedModel) []string {
 	return names
 }
 
-// fits reports whether arguments of a function are those of an operation. Operations on variables, which
-// update them, are not for models that answer.
+// implements returns the name of what a function implements; those that take caches have it elsewhere.
+func implements(f *fpb.FunctionDef) string {
+	return cmp.Or(string(f.GetAttr()["_implements"].GetS()), string(f.GetAttr()[variablesAttr].GetS()))
+}
+
+// variablesAttr is the attribute for what functions that take variables implement.
+const variablesAttr = "api_implements"
+
+// fits reports whether arguments of a function are those of an operation.
 func fits(args []*opb.OpDef_ArgDef, of []kernels.Arg) bool {
-	return slices.EqualFunc(args, of, func(d *opb.OpDef_ArgDef, a kernels.Arg) bool {
-		return d.GetType().String() == a.DType && d.GetType() != dtpb.DataType_DT_RESOURCE
-	})
+	return slices.EqualFunc(args, of, func(d *opb.OpDef_ArgDef, a kernels.Arg) bool { return d.GetType().String() == a.DType })
 }
 
 // replace makes an operation the body of a function.
 func replace(f *fpb.FunctionDef, op kernels.Op) {
 	body := &npb.NodeDef{Name: "op", Op: op.Name}
+	f.NodeDef, f.Ret, f.ControlRet, f.Signature.ControlOutput = []*npb.NodeDef{body}, make(map[string]string), nil, nil
 	for _, a := range f.GetSignature().GetInputArg() {
 		body.Input = append(body.Input, a.GetName())
+		if a.GetType() == dtpb.DataType_DT_RESOURCE {
+			f.ControlRet, f.Signature.ControlOutput = map[string]string{"op": "op"}, []string{"op"}
+		}
 	}
-	f.NodeDef, f.Ret, f.ControlRet, f.Signature.ControlOutput = []*npb.NodeDef{body}, make(map[string]string), nil, nil
+	delete(f.Attr, variablesAttr) // by which TensorFlow looks for other functions
 	for i, a := range f.GetSignature().GetOutputArg() {
 		f.Ret[a.GetName()] = "op:" + op.Outputs[i].Name + ":0"
 	}
