@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -225,19 +226,19 @@ func (s *Scheduler) Next() (*Batch, bool) {
 	return s.batch(), true
 }
 
-// prompts returns the requests whose prompts are computed next.
+// prompts returns the requests whose prompts are computed next: those of about one length, the longest first,
+// so that little is computed for padding.
 func (s *Scheduler) prompts() []*active {
 	var out []*active
-	longest := 0
 	for _, a := range s.running {
-		if a.computed {
-			continue
+		if !a.computed {
+			out = append(out, a)
 		}
-		longest = max(longest, len(a.Prompt), len(a.Source)) // also of one that is computed in part
-		if s.limits.PromptTokens > 0 && len(out) > 0 && longest*(len(out)+1) > s.limits.PromptTokens {
-			break
-		}
-		out = append(out, a)
+	}
+	length := func(a *active) int { return max(len(a.Prompt), len(a.Source)) } // also of one that is computed in part
+	slices.SortStableFunc(out, func(a, b *active) int { return cmp.Compare(length(b), length(a)) })
+	if s.limits.PromptTokens > 0 && len(out) > 0 {
+		out = out[:min(len(out), max(1, s.limits.PromptTokens/length(out[0])))]
 	}
 	return out
 }

@@ -21,9 +21,8 @@ from peers.base import Alone, Variant, Worker
 from peers.generation import Clock
 
 BEAMS, BATCH = 4, 32
-TOKENS = 32
-"""New tokens of a text. All have as many: those of a model that learned for a moment end at once or
-never, as each program decides when a search with beams is done."""
+TOKENS = 64
+"""The most new tokens of a text."""
 WARM = 2
 """Texts before those that are timed one after the other."""
 
@@ -75,7 +74,8 @@ def asked(job: plan.Job) -> list[str]:
     return [
         *("--file", job.options["file"], "--format", "json", "--out", job.options["texts"] + "l"),
         *("--num-beams", str(BEAMS), "--sequences", str(BEAMS * BATCH), "--overwrite"),
-        *("--max-new-tokens", str(TOKENS), "--min-new-tokens", str(TOKENS)),
+        "--max-new-tokens",
+        str(TOKENS),
         *("--early-stopping", "true", "--input-format", "lines"),
     ]
 
@@ -131,7 +131,7 @@ class Served(Worker):
         connection = http.client.HTTPConnection("127.0.0.1", job.ports[0], timeout=600)
 
         def post(asked: dict[str, Any]) -> http.client.HTTPResponse:
-            asked |= {"temperature": 0, "max_tokens": TOKENS, "min_tokens": TOKENS}
+            asked |= {"temperature": 0, "max_tokens": TOKENS}
             connection.request("POST", "/v1/completions", json.dumps(asked))
             response = connection.getresponse()
             if response.status != http.client.OK:
@@ -189,7 +189,6 @@ class CTranslate2(Worker):
                 beam_size=BEAMS,
                 max_batch_size=BATCH,
                 max_decoding_length=TOKENS,
-                min_decoding_length=TOKENS,
             )
             ids = [[tokenizer.token_to_id(t) for t in each.hypotheses[0]] for each in found]
             return tokenizer.decode_batch(ids)
@@ -235,7 +234,6 @@ class Generate(Worker):
                     input_ids=batch["input_ids"],
                     attention_mask=batch["attention_mask"],
                     max_new_tokens=TOKENS,
-                    min_new_tokens=TOKENS,
                     do_sample=False,
                     **more,
                 )

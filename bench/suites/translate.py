@@ -22,7 +22,7 @@ SENTENCES, QUICK_SENTENCES = 256, 32
 """Sentences of a file."""
 SINGLE, QUICK_SINGLE = 100, 12
 """Sentences that are translated one after the other."""
-TRAINED, QUICK_TRAINED = (300, 64), (20, 16)
+TRAINED, QUICK_TRAINED = (1500, 16), (20, 16)
 """Steps of the training that makes the weights, and examples of a batch."""
 CONFIG = {
     "model_type": "bart",
@@ -237,7 +237,7 @@ def written(lines: Sequence[stats.Line]) -> str:
         f"{count} sentences in a file, beams of {translation.BEAMS}, batches of "
         f"{translation.BATCH} sentences:\n\n{file}\n\nOne sentence after the other, beams of "
         f"{translation.BEAMS}, and the first token of a greedy search:\n\n{alone}\n\n"
-        f"{translation.TOKENS} new tokens each. Of files, seconds "
+        f"{translation.TOKENS} new tokens at most. Of files, seconds "
         "are from the start of a process to its end, and between is without the start and the "
         "first sentence. gorbit serve answers over HTTP, the others in their process. CTranslate2 "
         "has one model on all cores, and for files also one on each. Median (least to greatest). "

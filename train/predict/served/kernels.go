@@ -67,9 +67,9 @@ func replace(f *fpb.FunctionDef, op kernels.Op) {
 }
 
 // laneOptions are those of a session of a graph of kernels, as package saved has them: a core for each of the
-// calls that run side by side, but all of them for the kernels of one that is alone, and few passes over the
-// graph. run runs a call of the session.
-func laneOptions() (lanes int, run func(func() error) error, options *tf.SessionOptions, err error) {
+// calls that run side by side, if any do, but all of them for the kernels of one that is alone, and few passes
+// over the graph. run runs a call of the session.
+func laneOptions(several bool) (lanes int, run func(func() error) error, options *tf.SessionOptions, err error) {
 	config := &spb.ConfigProto{AllowSoftPlacement: true, GraphOptions: &spb.GraphOptions{RewriteOptions: &spb.RewriterConfig{
 		MetaOptimizerIterations: spb.RewriterConfig_ONE,
 		ShapeOptimization:       spb.RewriterConfig_OFF,
@@ -81,7 +81,7 @@ func laneOptions() (lanes int, run func(func() error) error, options *tf.Session
 		ImplementationSelector:  spb.RewriterConfig_OFF,
 	}}}
 	lanes, run = 2, plainly
-	if n := runtime.NumCPU(); n <= mostLanes {
+	if n := runtime.NumCPU(); several && n <= mostLanes {
 		lanes, run = n, kernels.Run
 		config.IntraOpParallelismThreads, config.InterOpParallelismThreads = 1, int32(n)
 	}

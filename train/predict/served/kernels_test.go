@@ -36,3 +36,24 @@ func TestSubstitute(t *testing.T) {
 		}
 	}
 }
+
+// TestSubstituteOnVariables puts a kernel in the place of a function on caches, which is run whether its result is
+// taken or not.
+func TestSubstituteOnVariables(t *testing.T) {
+	const float, number, resource = dtpb.DataType_DT_FLOAT, dtpb.DataType_DT_INT32, dtpb.DataType_DT_RESOURCE
+	var in []*opb.OpDef_ArgDef
+	for i, dtype := range []dtpb.DataType{float, number, number, number, float, resource, resource} {
+		in = append(in, &opb.OpDef_ArgDef{Name: string(rune('a' + i)), Type: dtype})
+	}
+	f := &fpb.FunctionDef{
+		Signature: &opb.OpDef{Name: "f", InputArg: in, OutputArg: []*opb.OpDef_ArgDef{{Name: "y", Type: float}}},
+		Attr:      map[string]*apb.AttrValue{variablesAttr: {Value: &apb.AttrValue_S{S: []byte("gorbit.next_source_attention")}}},
+	}
+	saved := &spb.SavedModel{MetaGraphs: []*spb.MetaGraphDef{{GraphDef: &gpb.GraphDef{Library: &fpb.FunctionDefLibrary{Function: []*fpb.FunctionDef{f}}}}}}
+	if names := substitute(saved); !slices.Equal(names, []string{"GorbitNextSourceAttention"}) {
+		t.Fatalf("replaced are %v", names)
+	}
+	if f.ControlRet["op"] != "op" || !slices.Equal(f.Signature.ControlOutput, []string{"op"}) || f.Attr[variablesAttr] != nil {
+		t.Errorf("the function is %v", f)
+	}
+}

@@ -102,15 +102,15 @@ func (m *Model) load(dir string, graph *spb.SavedModel) (longest int, err error)
 	}
 	m.lanes, m.run = 1, plainly
 	path, done, options := "", func() {}, (*tf.SessionOptions)(nil)
-	if gpus == 0 && m.Maker == nil {
+	if gpus == 0 {
 		if err := kernels.Register(); err != nil {
 			return 0, err
 		}
 		if names := substitute(graph); len(names) > 0 {
-			if kernels.WithinSequences(names) {
+			if kernels.WithinSequences(names) && m.Maker == nil {
 				longest = described.RowTokens
 			}
-			if m.lanes, m.run, options, err = laneOptions(); err == nil {
+			if m.lanes, m.run, options, err = laneOptions(m.Maker == nil); err == nil {
 				path, done, err = described.WithGraph(dir, graph)
 			}
 		}
