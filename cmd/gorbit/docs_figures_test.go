@@ -30,7 +30,7 @@ func TestReadmeFigures(t *testing.T) {
 	for line := range strings.Lines(table) {
 		cells := strings.Split(line, " | ")
 		ratio := regexp.MustCompile(`^([0-9.]+) \(.*times$`).FindStringSubmatch(cells[min(4, len(cells)-1)])
-		if ratio == nil {
+		if ratio == nil || strings.HasSuffix(cells[0], "bf16") {
 			continue
 		}
 		value, err := strconv.ParseFloat(ratio[1], 64)
@@ -48,7 +48,7 @@ func TestReadmeFigures(t *testing.T) {
 		t.Fatal("README.md has no table by processor")
 	}
 	rows, _, _ := strings.Cut(processors, "\n\n")
-	if want := fmt.Sprintf("| AMD EPYC (Zen 5) | %.2f | %.2f, %.2f |", least["Hugging Face"], least["Orbit"], least["Keras"]); !strings.Contains(rows, want) {
+	if want := fmt.Sprintf("| AMD EPYC (Zen 4) | %.2f | %.2f, %.2f |", least["Hugging Face"], least["Orbit"], least["Keras"]); !strings.Contains(rows, want) {
 		t.Errorf("README.md lacks %q, which the table has:\n%s", want, rows)
 	}
 	measurements := read("docs/measurements/benchmarks.md")
