@@ -514,8 +514,8 @@ def attend_cached(
     args = query, key, value, c.slots, c.context, c.positions, *map(tf.constant, known)
     args += c.keys, c.values
     if bias is None:
-        return _next_cached_attention(*args, shape=heads, width=window)
-    return _next_cached_attention_biased(*args, bias, shape=heads, width=window)
+        return _next_cached_attention(*args, shape=heads, last=window)
+    return _next_cached_attention_biased(*args, bias, shape=heads, last=window)
 
 
 def _cached(
@@ -543,14 +543,14 @@ def _cached(
 
 
 @ops.variables_block
-def _next_cached_attention(*args: Tensor, shape: Heads, width: int | None) -> Tensor:
+def _next_cached_attention(*args: Tensor, shape: Heads, last: int | None) -> Tensor:
     # The numbers among the arguments are for an implementation that does not know the shape.
-    return _cached(*args[:3], Cached(*args[3:6], *args[10:12]), shape, width, None)
+    return _cached(*args[:3], Cached(*args[3:6], *args[10:12]), shape, last, None)
 
 
 @ops.variables_block
-def _next_cached_attention_biased(*args: Tensor, shape: Heads, width: int | None) -> Tensor:
-    return _cached(*args[:3], Cached(*args[3:6], *args[10:12]), shape, width, args[12])
+def _next_cached_attention_biased(*args: Tensor, shape: Heads, last: int | None) -> Tensor:
+    return _cached(*args[:3], Cached(*args[3:6], *args[10:12]), shape, last, args[12])
 
 
 def attend_source(
@@ -576,9 +576,7 @@ def attend_source(
     return _next_source_attention(query, source, *known, keys, values, shape=heads)
 
 
-def _to_source(
-    query: Tensor, source: Tensor, keys: Tensor, values: Tensor, heads: Heads
-) -> Tensor:
+def _to_source(query: Tensor, source: Tensor, keys: Tensor, values: Tensor, heads: Heads) -> Tensor:
     """Is attend_source by TensorFlow's operations."""
     width = heads.shared * heads.width
     known = (read_cache(handle, source, width, query.dtype) for handle in (keys, values))

@@ -30,7 +30,8 @@ _PHILOX = 1  # tensorflow/core/framework/rng_alg.h
 def block(body: _Block, attribute: str = "_implements") -> _Block:
     """Turns `body` into a graph function that implements "gorbit.NAME", NAME being the body's.
 
-    There is a function for each set of keyword arguments, which are no arguments of it.
+    There is a function for each set of keyword arguments, which are no arguments of it. The
+    attribute is what says so.
     """
     name = body.__name__.strip("_")
 

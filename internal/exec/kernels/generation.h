@@ -450,7 +450,7 @@ static void NAME(next_attention)(void* argument, int64_t task) {
   int64_t queries = a->tokens - first < kNextQueries ? a->tokens - first : kNextQueries;
   int64_t n = NAME(reach)(a, row, first, queries);
   int64_t most = queries > groups ? queries : groups;
-  float* scores = gorbit_scratch(most * n + 1 + (a->slots != NULL ? 2 * n * d + queries * n : 0));
+  float* scores = gorbit_scratch(most * n + 1 + (a->slots != NULL ? 2 * n * d + queries * n / 4 + 1 : 0));
   if (scores == NULL) {
     a->failed = true;
     return;
