@@ -59,8 +59,22 @@ func openGenerator(ctx context.Context, m strategy.Generator, l generate.Limits)
 	return nextTokens{m}, nil
 }
 
-// evalSequences is the number of sequences that evaluations generate together.
-const evalSequences = 16
+const (
+	// leastSequences and mostSequences are how many sequences evaluations generate together.
+	leastSequences, mostSequences = 16, 64
+	// evalCacheBytes is what the caches of more than leastSequences may have.
+	evalCacheBytes = 256 << 20
+)
+
+// limitsOf returns the limits of evaluations' texts: of as many sequences as have small caches.
+func limitsOf(m predict.Maker, g generate.Config) generate.Limits {
+	l := m.LimitsFor(g, max(mostSequences, g.NumBeams), 0)
+	bytes := int64(l.Slots)*m.SlotBytes + int64(l.SourceSlots)*m.SourceSlotBytes
+	if bytes <= evalCacheBytes {
+		return l
+	}
+	return m.LimitsFor(g, max(leastSequences, g.NumBeams, int(mostSequences*evalCacheBytes/bytes)), 0)
+}
 
 // textsOf returns what scores generated texts in the evaluations of a split by another evaluator, as
 // eval.generate says, or nil if that has no metrics.
@@ -75,8 +89,7 @@ func textsOf(s *prepare.Setup, on prepare.Placed, split string, tokenizer *text.
 		return nil, fault.Usagef("texts are not generated on a TPU; leave out eval.generate.metrics")
 	}
 	model := maker(s.Export.Contract.Generation, s.Data.Manifest)
-	asked := generate.Config{MaxNewTokens: g.MaxNewTokens, NumBeams: g.NumBeams}
-	l := model.LimitsFor(asked, max(evalSequences, g.NumBeams), 0)
+	l := limitsOf(model, generate.Config{MaxNewTokens: g.MaxNewTokens, NumBeams: g.NumBeams})
 	texts := model.Generation(tokenizer, l, s.Env.Log)
 	texts.MaxNewTokens, texts.NumBeams = g.MaxNewTokens, g.NumBeams
 	if s.Data.Manifest.Columns.Chat != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/gorbit-ml/gorbit/strategy"
 	"github.com/gorbit-ml/gorbit/text"
 	"github.com/gorbit-ml/gorbit/train/loop"
+	"github.com/gorbit-ml/gorbit/train/predict"
 )
 
 // generating exports a model that generates, by a command, of a configuration.
@@ -207,4 +208,16 @@ func openGeneratingWith(t *testing.T, command, name string, c strategy.Config, f
 		t.Fatal(err)
 	}
 	return m, limits
+}
+
+// TestSequencesOfEvaluations has as many sequences together as have small caches.
+func TestSequencesOfEvaluations(t *testing.T) {
+	for _, c := range []struct {
+		slot, rows, beams int
+	}{{1 << 10, 64, 1}, {16 << 10, 32, 1}, {1 << 20, 16, 1}, {1 << 20, 40, 40}, {1, 100, 100}} {
+		m := predict.Maker{MaxLength: 512, VocabSize: 9, SlotBytes: int64(c.slot)}
+		if l := limitsOf(m, generate.Config{NumBeams: c.beams}); l.Rows != c.rows {
+			t.Errorf("%d bytes a token, %d beams: %d sequences; expected %d", c.slot, c.beams, l.Rows, c.rows)
+		}
+	}
 }
