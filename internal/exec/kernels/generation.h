@@ -64,6 +64,9 @@ INLINE void NAME(strip)(float* y, int64_t ldy, const float* x, int64_t ldx, cons
     for (; m >= most; m -= most, x += most * ldx, y += most * ldy, ahead = 0) {                     \
       NAME(strip)(y, ldy, x, ldx, w, at, ldw, narrow, k, most, c, n, to, ahead);                    \
     }                                                                                               \
+    for (; m >= 4 && SUMS / (c) > 4; m -= 4, x += 4 * ldx, y += 4 * ldy, ahead = 0) {               \
+      NAME(strip)(y, ldy, x, ldx, w, at, ldw, narrow, k, 4, SUMS / (c) > 4 ? (c) : 1, n, to, ahead); \
+    }                                                                                               \
     for (; m >= 2; m -= 2, x += 2 * ldx, y += 2 * ldy, ahead = 0) {                                 \
       if (SUMS / (c) >= 2) NAME(strip)(y, ldy, x, ldx, w, at, ldw, narrow, k, 2, c, n, to, ahead);  \
     }                                                                                               \
@@ -256,7 +259,7 @@ static void NAME(next_group)(const Product* p, int64_t task) {
   int64_t k = task * p->group, end = p->inner - k < p->group ? p->inner : k + p->group;
   float* y = p->partial + task * p->rows * p->width;
   // Products of several rows take long enough that the next columns can come meanwhile.
-  int64_t ahead = p->rows > 4 ? 3 * W : 0;
+  int64_t ahead = p->rows > 1 ? 3 * W : 0;
   for (int to = kSet; k < end; k += kPanel, to = kGoOn) {
     NAME(along)(y, p->width, p->x + k, p->inner, p->w, k * p->width, p->width, p->narrow, p->rows,
                 p->width, end - k < kPanel ? end - k : kPanel, to, ahead);
@@ -347,6 +350,7 @@ static void NAME(next_sums)(void* argument, int64_t row) {
   const Products* p = argument;
   for (int i = 0; i < p->count; i++) {
     const Product* a = &p->of[i];
+    if (a->partial == NULL) continue;
     float* y = a->y + row * a->width;
     for (int64_t j = 0; j < a->width; j += W) {
       int64_t n = a->width - j < W ? a->width - j : W;

@@ -173,9 +173,10 @@ typedef struct {
 // that are next to each other, about kGroup bytes of them, kPanel rows at a time, which is what memory
 // gives fastest, and kLeastPanels times as many at least, so that the sums are few beside the matrix. The
 // sums of the groups are added in their order. With more rows a task computes kProductRows rows and
-// kProductColumns columns, with the same sums. kAhead is how many rows of keys or values before they are
-// used a task asks for them.
-enum { kFewRows = 16, kGroup = 110592, kPanel = 16, kLeastPanels = 3 };
+// kProductColumns columns, with the same sums, as it does with more than kFewest rows of a matrix of up to
+// kSmallMatrix bytes: that is nearer to the core than sums that another core has made. kAhead is how many
+// rows of keys or values before they are used a task asks for them.
+enum { kFewest = 2, kSmallMatrix = 1 << 21, kFewRows = 16, kGroup = 110592, kPanel = 16, kLeastPanels = 3 };
 enum { kProductRows = 128, kProductColumns = 96, kAhead = 12 };
 
 // A product with a transposed matrix of up to so many terms is made of its columns, which a task lays side by

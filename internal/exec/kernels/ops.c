@@ -1138,7 +1138,8 @@ static void products(Call* c, Products* p) {
     int64_t panel = kPanel * (a->width > 0 ? a->width : 1) * (a->narrow ? 2 : 4);
     int64_t panels = (kGroup + panel - 1) / panel;
     a->group = (panels < kLeastPanels ? kLeastPanels : panels) * kPanel;
-    if (rows <= kFewRows && !a->transposed && a->inner > 0) {
+    bool small = panel / kPanel * a->inner <= kSmallMatrix;
+    if (rows <= (small ? kFewest : kFewRows) && !a->transposed && a->inner > 0) {
       int64_t groups = (a->inner + a->group - 1) / a->group;
       a->partial = temporary(c, groups * rows * a->width);
       tasks += groups;
@@ -1151,7 +1152,9 @@ static void products(Call* c, Products* p) {
   if (!ok(c)) return;
   gorbit_parallel_update(tasks, gorbit_tasks()->next_products, p);
   if (p->failed) fail(c, TF_RESOURCE_EXHAUSTED, "out of memory");
-  if (p->of[0].partial == NULL) return;
+  bool sums = false;
+  for (int i = 0; i < p->count; i++) sums = sums || p->of[i].partial != NULL;
+  if (!sums) return;
   if (rows > 2) {
     gorbit_parallel_update(rows, gorbit_tasks()->next_sums, p);
   } else {

@@ -32,3 +32,34 @@ func BenchmarkNextProducts(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkNextLayers measures products of some rows with many matrices, one after the other, as the layers of a
+// model have them: the caches of the processor do not hold all.
+func BenchmarkNextLayers(b *testing.B) {
+	if err := kernels.Register(); err != nil {
+		b.Fatal(err)
+	}
+	for _, model := range []struct {
+		layers       int
+		width, inner int64
+	}{{8, 256, 1024}, {12, 576, 1536}} {
+		for _, rows := range []int64{1, 2, 4, 8, 16} {
+			b.Run(fmt.Sprintf("%dx%dx%d", rows, model.width, model.inner), func(b *testing.B) {
+				c, numbers := &calls{b: b, graph: tf.NewGraph()}, int64(0)
+				product := func(from, to int64) {
+					c.call("GorbitNextProduct", c.full([]int64{rows, from}, 1), c.noise([]int64{from, to}))
+					numbers += from * to
+				}
+				for range model.layers {
+					product(model.width, model.inner)
+					product(model.inner, model.width)
+					for range 4 {
+						product(model.width, model.width)
+					}
+				}
+				c.run(b)
+				b.ReportMetric(4*float64(numbers)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+			})
+		}
+	}
+}
