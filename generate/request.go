@@ -202,7 +202,7 @@ func (a *active) start() {
 func (a *active) weigh(number int, logits []float32) choice {
 	norm := a.logSumExp(logits)
 	if norm != norm {
-		return choice{err: checkLogits(logits)}
+		return choice{err: cmp.Or(checkLogits(logits), errors.New("the sum of the exponentials of the logits is not a number"))}
 	}
 	q := a.live[number]
 	if a.beams == nil {

@@ -26,12 +26,12 @@ type Limits struct {
 	// SourceLength is the longest source that the model takes, 0 if it takes none, and SourceSlots the
 	// number of slots of the caches of sources, as Slots is of the others.
 	SourceLength, SourceSlots int
-	// LogSumExp returns the logarithm of the sum of the exponentials of scores, and NaN if one of them is
-	// NaN or +Inf. nil is a function in Go: such sums are most of the time of a search outside of the model.
-	LogSumExp func(scores []float32) float64
 	// SharesSources says that the model takes a source for several sequences in a row, see Batch.Sources.
 	// Otherwise it takes one for each.
 	SharesSources bool
+	// LogSumExp returns the logarithm of the sum of the exponentials of scores, and NaN if one of them is
+	// NaN or +Inf. nil is a function in Go: such sums are most of the time of a search outside of the model.
+	LogSumExp func(scores []float32) float64
 }
 
 // Validate returns an error that names the first field that makes no sense.

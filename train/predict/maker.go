@@ -94,9 +94,6 @@ func (m Maker) Limits(sequences, tokens int) generate.Limits {
 		return max(length, int(min(int64(sequences)*int64(length), mostCacheBytes/max(bytes, 1))))
 	}
 	l := generate.Limits{VocabSize: m.VocabSize, MaxLength: m.MaxLength, Slots: slots(m.MaxLength, m.SlotBytes), Rows: sequences, PromptTokens: promptTokens}
-	if kernels.Register() == nil {
-		l.LogSumExp = kernels.LogSumExp
-	}
 	if m.SourceLength > 0 {
 		l.SourceLength, l.SourceSlots, l.SharesSources = m.SourceLength, slots(m.SourceLength, m.SourceSlotBytes), m.SourceShared
 	}
@@ -123,6 +120,9 @@ func (m Maker) LimitsFor(c generate.Config, sequences, tokens int) generate.Limi
 // model and the tokenizer do not agree which token ends a text.
 func (m Maker) Generation(t *text.Tokenizer, l generate.Limits, log *slog.Logger) Generation {
 	g := Generation{Config: generate.Default(), Limits: l, Tokenizer: t, Start: m.Start, Prefix: m.Prefix}
+	if kernels.Register() == nil {
+		g.Limits.LogSumExp = kernels.LogSumExp
+	}
 	own := EndTokens(t)
 	if g.EOSTokenIDs = m.EOSTokenIDs; len(g.EOSTokenIDs) == 0 {
 		g.EOSTokenIDs = own
