@@ -16,7 +16,8 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 
-// MULTIPLY multiplies the low halves of 64-bit lanes. WIDEN makes numbers of 16 bits to such of 32.
+// MULTIPLY multiplies the low halves of 64-bit lanes. WIDEN makes numbers of 16 bits to such of 32. ROOT is
+// the square root, rounded as sqrtf: the compiler makes no vector of calls of that.
 
 #include <immintrin.h>
 
@@ -26,11 +27,13 @@
 #define W 16
 #define MULTIPLY(x, y) ((vw)_mm512_mul_epu32((__m512i)(x), (__m512i)(y)))
 #define WIDEN(x) _mm512_cvtepu16_epi32((__m256i)(x))
+#define ROOT(x) ((vf)_mm512_sqrt_ps((__m512)(x)))
 #include "tasks.h"
 #undef ISA
 #undef W
 #undef MULTIPLY
 #undef WIDEN
+#undef ROOT
 #pragma GCC pop_options
 
 #pragma GCC push_options
@@ -39,11 +42,13 @@
 #define W 8
 #define MULTIPLY(x, y) ((vw)_mm256_mul_epu32((__m256i)(x), (__m256i)(y)))
 #define WIDEN(x) _mm256_cvtepu16_epi32((__m128i)(x))
+#define ROOT(x) ((vf)_mm256_sqrt_ps((__m256)(x)))
 #include "tasks.h"
 #undef ISA
 #undef W
 #undef MULTIPLY
 #undef WIDEN
+#undef ROOT
 #pragma GCC pop_options
 
 #elif defined(__aarch64__)
@@ -54,11 +59,13 @@
 #define W 4
 #define MULTIPLY(x, y) ((vw)vmull_u32(vmovn_u64((uint64x2_t)(x)), vmovn_u64((uint64x2_t)(y))))
 #define WIDEN(x) vmovl_u16((uint16x4_t)(x))
+#define ROOT(x) ((vf)vsqrtq_f32((float32x4_t)(x)))
 #include "tasks.h"
 #undef ISA
 #undef W
 #undef MULTIPLY
 #undef WIDEN
+#undef ROOT
 
 #endif
 
@@ -66,6 +73,7 @@
 #define W 4
 #define MULTIPLY(x, y) (((x) & 0xffffffffu) * (y))
 #define WIDEN(x) __builtin_convertvector(x, vu)
+#define ROOT(x) ((vf){sqrtf((x)[0]), sqrtf((x)[1]), sqrtf((x)[2]), sqrtf((x)[3])})
 #include "tasks.h"
 
 // The instruction sets of this processor, widest first.

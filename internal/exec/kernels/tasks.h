@@ -902,10 +902,8 @@ static void NAME(adam)(void* argument, int64_t chunk) {
     vf m = NAME(some)(a->m + i, n), v = NAME(some)(a->v + i, n), x = NAME(some)(a->variable + i, n);
     m += (g - m) * keep_1;
     v += (g * g - v) * keep_2;
-    vf root;
-    for (int k = 0; k < W; k++) root[k] = sqrtf(v[k]);
     x -= x * a->decay;
-    x -= m * a->rate / (root + a->epsilon);
+    x -= m * a->rate / (ROOT(v) + a->epsilon);
     NAME(keep)(a->m + i, m, n);
     NAME(keep)(a->v + i, v, n);
     NAME(keep)(a->variable + i, x, n);
