@@ -9,8 +9,6 @@ import (
 	"slices"
 	"testing"
 
-	tf "github.com/wamuir/graft/tensorflow"
-
 	"github.com/gorbit-ml/gorbit/graphs"
 	"github.com/gorbit-ml/gorbit/internal/exec/kernels"
 	"github.com/gorbit-ml/gorbit/internal/testkit"
@@ -88,7 +86,7 @@ func TestGenerationKernelsEqualStandardOps(t *testing.T) {
 				}
 			}
 		}
-		given(t, made[0], made[1])
+		given(t, made[0], made[1], rand.New(rand.NewPCG(3, 5)))
 		for _, instructions := range instructionSets(t) {
 			t.Run(model+"/"+instructions, func(t *testing.T) {
 				if err := kernels.Use(instructions); err != nil {
@@ -97,27 +95,6 @@ func TestGenerationKernelsEqualStandardOps(t *testing.T) {
 				nextEqual(t, made[0], made[1])
 			})
 		}
-	}
-}
-
-// given gives the variables of two models the same random values.
-func given(t *testing.T, own, standard *Model) {
-	t.Helper()
-	start(t, own, rand.New(rand.NewPCG(3, 5)))
-	var names []string
-	for _, v := range own.Variables() {
-		names = append(names, v.Name)
-	}
-	tensors, err := own.Read(context.Background(), names...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := make(map[string]*tf.Tensor)
-	for i, name := range names {
-		values[name] = tensors[i]
-	}
-	if err := standard.Assign(context.Background(), values); err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -263,23 +263,7 @@ func kernelsEqual(t *testing.T, own, standard *Model, rows [][]int32, rate float
 	t.Helper()
 	ctx := context.Background()
 	rng := rand.New(rand.NewPCG(3, 5))
-	start(t, own, rng)
-	// All in one call: TensorFlow prepares the graph for each new set of fetches.
-	var names []string
-	for _, v := range own.Variables() {
-		names = append(names, v.Name)
-	}
-	tensors, err := own.Read(ctx, names...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := make(map[string]*tf.Tensor)
-	for i, name := range names {
-		values[name] = tensors[i]
-	}
-	if err := standard.Assign(ctx, values); err != nil {
-		t.Fatal(err)
-	}
+	given(t, own, standard, rng)
 	features := layRows(rng, own.export.Contract, rows)
 	scalars := Scalars{"learning_rate": 0.01, "weight_decay": 0.1, "clip_norm": 0.7, "beta_1": 0.5, "epsilon": 1e-4}
 	for _, h := range own.export.Contract.Hyperparameters {
@@ -298,6 +282,28 @@ func kernelsEqual(t *testing.T, own, standard *Model, rows [][]int32, rate float
 		sums, err := s.Predict(ctx, features)
 		return &Result{Sums: sums}, err
 	})
+}
+
+// given gives the variables of two models the same random values.
+func given(t *testing.T, own, standard *Model, rng *rand.Rand) {
+	t.Helper()
+	start(t, own, rng)
+	// All in one call: TensorFlow prepares the graph for each new set of fetches.
+	var names []string
+	for _, v := range own.Variables() {
+		names = append(names, v.Name)
+	}
+	tensors, err := own.Read(context.Background(), names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[string]*tf.Tensor)
+	for i, name := range names {
+		values[name] = tensors[i]
+	}
+	if err := standard.Assign(context.Background(), values); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // start gives every variable random values: biases and offsets, too.

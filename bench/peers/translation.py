@@ -74,9 +74,8 @@ def asked(job: plan.Job) -> list[str]:
     return [
         *("--file", job.options["file"], "--format", "json", "--out", job.options["texts"] + "l"),
         *("--num-beams", str(BEAMS), "--sequences", str(BEAMS * BATCH), "--overwrite"),
-        "--max-new-tokens",
-        str(TOKENS),
-        *("--early-stopping", "true", "--input-format", "lines"),
+        *("--max-new-tokens", str(TOKENS), "--early-stopping", "true"),
+        *("--input-format", "lines"),
     ]
 
 

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import peers
 from harness import plan, process, report, runs, stats, tables
+from peers import translation
 from peers.base import variants
 from suites import base, translate
 
 NAME = "generate-evaluate"
 EXAMPLES, QUICK_EXAMPLES = 500, 24
-TOKENS = 64
-"""Most new tokens of a text."""
 BATCH = 32
 HEADER = (
     "",
@@ -46,7 +45,7 @@ def measured(options: base.Options) -> list[stats.Line]:
     base.work(options, peers.COLUMNS, plan.Job("columns", data=columns, options=needs))
     needs = {
         **{"run": made["run"], "weights": made["hf"], "gorbit": options.gorbit, "split": "test"},
-        **{"max_new_tokens": str(TOKENS), "batch": str(BATCH), "beams": "1"},
+        **{"max_new_tokens": str(translation.TOKENS), "batch": str(BATCH), "beams": "1"},
     }
     entries = []
     for peer in peers.TEXT_SCORES:
@@ -101,7 +100,7 @@ def written(lines: Sequence[stats.Line]) -> str:
 
     rows = report.rows(peers.TEXT_SCORES, every, cells, len(HEADER) - 2)
     return (
-        f"{tables.markdown(HEADER, rows)}\n\nGreedy texts of at most {TOKENS} "
+        f"{tables.markdown(HEADER, rows)}\n\nGreedy texts of at most {translation.TOKENS} "
         f"tokens for {count} examples of a split, with the loss and, of gorbit, BLEU and chrF; the "
         f"Trainer in batches of {BATCH}, padded to the longest. Seconds are from the start of a "
         "process to its end; between is without the start and the first text. Median (least to "

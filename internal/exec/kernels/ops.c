@@ -1366,20 +1366,23 @@ static void swiglu(void* unused, TF_OpKernelContext* context) {
   end(&c);
 }
 
-// attended_heads sets the numbers of heads, inputs i and i + 1, and the scale after them.
-static void attended_heads(Call* c, int i, NextAttention* a) {
+// attended_heads sets the numbers of heads, inputs i and i + 1, and the scale after them. It returns the width
+// of keys and values.
+static int64_t attended_heads(Call* c, int i, NextAttention* a) {
   TF_Tensor *heads = input(c, i), *shared = input(c, i + 1);
   a->scale = scalar(c, i + 2);
-  if (!ok(c)) return;
+  if (!ok(c)) return 0;
   if (elements(heads) != 1 || elements(shared) != 1) {
     fail(c, TF_INVALID_ARGUMENT, "the number of heads is no scalar");
-    return;
+    return 0;
   }
   a->heads = *(int32_t*)TF_TensorData(heads);
   a->shared = *(int32_t*)TF_TensorData(shared);
   if (a->heads < 1 || a->shared < 1 || a->heads % a->shared != 0 || a->width % a->heads != 0) {
     fail(c, TF_INVALID_ARGUMENT, "the heads do not divide the width");
+    return 0;
   }
+  return a->width / a->heads * a->shared;
 }
 
 // attend_rows computes attention of rows whose tokens are known.
@@ -1398,9 +1401,8 @@ static void attend_next(TF_OpKernelContext* context, bool biased) {
   TF_Tensor *query = input(&c, 0), *key = input(&c, 1), *allowed = input(&c, 3);
   int64_t rows = dim(&c, query, 3, 0);
   NextAttention a = {.tokens = dim(&c, query, 3, 1), .columns = dim(&c, key, 3, 1), .width = dim(&c, query, 3, 2)};
-  attended_heads(&c, 4, &a);
+  int64_t entries = rows * a.columns * attended_heads(&c, 4, &a);
   if (ok(&c)) {
-    int64_t entries = rows * a.columns * (a.width / a.heads * a.shared);
     if (elements(key) != entries || elements(allowed) != rows * a.tokens * a.columns) {
       fail(&c, TF_INVALID_ARGUMENT, "keys, or what is allowed, have another size than the queries");
     }
@@ -1439,6 +1441,14 @@ static float* cache(Call* c, int i, int64_t width, int64_t* slots) {
   return floats(t);
 }
 
+// caches returns the number of slots of two caches, inputs i and i + 1, and sets keys and values to them.
+static int64_t caches(Call* c, int i, int64_t width, float** keys, float** values) {
+  int64_t count = 0, other = 0;
+  *keys = cache(c, i, width, &count), *values = cache(c, i + 1, width, &other);
+  if (ok(c) && count != other) fail(c, TF_INVALID_ARGUMENT, "the caches have different numbers of slots");
+  return count;
+}
+
 // slots_of returns an input of slots, [rows, columns], each below a number.
 static const int32_t* slots_of(Call* c, int i, int64_t rows, int64_t columns, int64_t number) {
   TF_Tensor* t = input(c, i);
@@ -1455,21 +1465,20 @@ static const int32_t* slots_of(Call* c, int i, int64_t rows, int64_t columns, in
 // values) -> y, and next_cached_attention_biased(..., bias) -> y
 static void attend_cached(TF_OpKernelContext* context, bool biased) {
   Call c = begin(context);
-  int64_t dims[2], places[2], columns[2], count = 0, other = 0;
+  int64_t dims[2], places[2], columns[2];
   matrix(&c, 0, dims);
   matrix(&c, 3, places);
   matrix(&c, 4, columns);
   int64_t rows = places[0];
   NextAttention a = {.tokens = places[1], .columns = columns[1], .width = dims[1]};
-  attended_heads(&c, 6, &a);
+  int64_t width = attended_heads(&c, 6, &a);
   if (ok(&c) && (dims[0] != rows * a.tokens || columns[0] != rows)) {
     fail(&c, TF_INVALID_ARGUMENT, "slots have another size than the queries");
   }
-  int64_t width = ok(&c) ? a.width / a.heads * a.shared : 0;
   a.query = vector(&c, 0, dims[0] * a.width);
   const float *key = vector(&c, 1, dims[0] * width), *value = vector(&c, 2, dims[0] * width);
-  float *keys = cache(&c, 10, width, &count), *values = cache(&c, 11, width, &other);
-  if (ok(&c) && count != other) fail(&c, TF_INVALID_ARGUMENT, "the caches have different numbers of slots");
+  float *keys, *values;
+  int64_t count = caches(&c, 10, width, &keys, &values);
   const int32_t* slots = slots_of(&c, 3, rows, a.tokens, count);
   a.slots = slots_of(&c, 4, rows, a.columns, count);
   TF_Tensor *positions = input(&c, 5), *window = input(&c, 9);
@@ -1504,7 +1513,7 @@ static void next_cached_attention_biased(void* unused, TF_OpKernelContext* conte
 static void next_source_attention(void* unused, TF_OpKernelContext* context) {
   (void)unused;
   Call c = begin(context);
-  int64_t dims[2], sources[2], count = 0, other = 0;
+  int64_t dims[2], sources[2];
   matrix(&c, 0, dims);
   matrix(&c, 1, sources);
   int64_t rows = sources[0];
@@ -1512,12 +1521,12 @@ static void next_source_attention(void* unused, TF_OpKernelContext* context) {
     fail(&c, TF_INVALID_ARGUMENT, "the queries are not as many for each source");
   }
   NextAttention a = {.columns = sources[1], .width = dims[1]};
-  attended_heads(&c, 2, &a);
-  int64_t width = ok(&c) ? a.width / a.heads * a.shared : 0;
+  int64_t width = attended_heads(&c, 2, &a);
   if (ok(&c) && rows > 0) a.tokens = dims[0] / rows;
   a.query = vector(&c, 0, dims[0] * a.width);
-  a.key = cache(&c, 5, width, &count), a.value = cache(&c, 6, width, &other);
-  if (ok(&c) && count != other) fail(&c, TF_INVALID_ARGUMENT, "the caches have different numbers of slots");
+  float *keys, *values;
+  int64_t count = caches(&c, 5, width, &keys, &values);
+  a.key = keys, a.value = values;
   a.slots = slots_of(&c, 1, rows, a.columns, count);
   attend_rows(&c, &a, rows);
   end(&c);
